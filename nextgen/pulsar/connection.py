@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import structlog
 
-from nextgen.kernel.errors import Forbidden, MetadataError
+from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action, Principal
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
@@ -27,7 +27,9 @@ from nextgen.kernel.limits.pulsar import (
     PULSAR_WRITE_BUFFER_BYTES_MAX,
     PULSAR_WRITE_PAUSE_BYTES,
 )
+from nextgen.pulsar.admission import Admission, refused
 from nextgen.pulsar.client_identity import ClientIdentity
+from nextgen.pulsar.command_access import UNASKED, Kept, kept_by
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.field_count import TooManyFields, check_command_fields
 from nextgen.pulsar.frames import (
@@ -41,8 +43,8 @@ from nextgen.pulsar.frames import (
 )
 from nextgen.pulsar.greeting import NO_REQUEST_ID, PROTOCOL_VERSION, Greeting, shared_flags
 from nextgen.pulsar.keep_alive import KeepAlive
+from nextgen.pulsar.refusals import refusal_of
 from nextgen.runtime.security.authentication.provider import Certificate
-from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,
@@ -74,6 +76,7 @@ class PulsarConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_admission",
         "_drained_bytes",
         "_greeting",
         "_has_heard",
@@ -117,6 +120,7 @@ class PulsarConnection(asyncio.Protocol):
         self._is_held = False
         self._room: asyncio.Future[None] | None = None
         self._identity: ClientIdentity | None = None
+        self._admission: Admission | None = None
         self.principal = ANONYMOUS
         """The identity of the client, settled at CONNECT."""
         self.keep_alive_bucket = 0
@@ -173,7 +177,17 @@ class PulsarConnection(asyncio.Protocol):
     @property
     def is_read(self) -> bool:
         """Whether the server reads from the client at the moment."""
-        return self._is_drained and not self._is_held
+        return self._is_drained and not (self._is_held or self.is_asking)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a command waits until it is known if the client may do what it asks for."""
+        return self._admission is not None and self._admission.is_waiting
+
+    @property
+    def lookable(self) -> set[bytes] | None:
+        """What the client may look up at this moment: see ``Access``. None: everything."""
+        return None if self._admission is None else self._admission.access.lookable
 
     async def until_writable(self) -> None:
         """Return once the client keeps up, or the connection is closed."""
@@ -223,6 +237,10 @@ class PulsarConnection(asyncio.Protocol):
             )
         )
 
+    def keep(self, command: BaseCommand) -> Kept:
+        """Keep what ``command`` goes on using, while it is handled: see ``command_access``."""
+        return kept_by(None if self._admission is None else self._admission.access, command)
+
     def hold_reading(self) -> None:
         """Read no further commands until ``release_reading``. Those already read are handled."""
         self._is_held = True
@@ -271,16 +289,43 @@ class PulsarConnection(asyncio.Protocol):
         if self._is_closing:
             return
         self._has_heard = True
-        self._is_receiving = True
-        frame: RawFrame | None = None
         try:
             frames = self._reader.feed(data)
-            if frames:
-                self.frame_began_at = 0.0
-            for frame in frames:
+        except MalformedFrame as error:
+            if not self.is_asking:  # Else it is noticed behind the frames before it.
+                self._malformed(None, error)
+            return
+        if frames:
+            self.frame_began_at = 0.0
+        if self._admission is not None and self._admission.is_waiting:
+            self._admission.wait_behind(frames)
+        else:
+            self._handle_frames(frames)
+        self._count_unfinished()
+
+    def _handle_frames(
+        self,
+        frames: Iterable[RawFrame],
+        frame: RawFrame | None = None,
+        admitted: BaseCommand | None = None,
+    ) -> None:
+        """Handle frames in their order, up to the first that waits for permissions.
+
+        Before them ``admitted``, the command in ``frame``, which may be handled.
+        """
+        self._is_receiving = True
+        remaining = iter(frames)
+        try:
+            if admitted is not None and frame is not None:
+                self._carry_out(admitted, frame.payload)
+            for frame in remaining:
                 if not (self._is_connected and self.handle_raw(frame)):
                     self._handle_frame(frame)
                 if self._is_closing:
+                    return
+                if self._admission is not None and self._admission.is_waiting:
+                    self._admission.wait_behind(remaining)
+                    self._pause_or_resume()
                     return
             if self._reader.error is not None:
                 raise self._reader.error
@@ -291,9 +336,13 @@ class PulsarConnection(asyncio.Protocol):
         finally:
             self._is_receiving = False
             self._flush()
-            unfinished_bytes = self._reader.pending_bytes
-            if unfinished_bytes or self.unfinished_bytes:
-                self._keep_alive.inbound.hold(self, unfinished_bytes)
+
+    def _count_unfinished(self) -> None:
+        unfinished_bytes = self._reader.pending_bytes
+        if self._admission is not None:
+            unfinished_bytes += self._admission.waiting_bytes
+        if unfinished_bytes or self.unfinished_bytes:
+            self._keep_alive.inbound.hold(self, unfinished_bytes)
 
     def eof_received(self) -> bool:
         """The client has half-closed the connection: close it."""
@@ -318,6 +367,8 @@ class PulsarConnection(asyncio.Protocol):
         self._outgoing, self._outgoing_bytes = None, 0
         if self._identity is not None:
             self._identity.close()
+        if self._admission is not None:
+            self._admission.close()
         self._wake()
         self.closed()
 
@@ -327,7 +378,7 @@ class PulsarConnection(asyncio.Protocol):
             self.abort("does not read what was sent last")
         elif not self._is_connected:
             self.abort("no CONNECT in time")
-        elif self._has_heard or self._is_held or self._has_read():
+        elif self._has_heard or self._is_held or self.is_asking or self._has_read():
             self._has_heard = False
             self.send(_PING)
             if self._identity is not None:
@@ -354,10 +405,44 @@ class PulsarConnection(asyncio.Protocol):
         elif kind == BaseCommand.AUTH_RESPONSE and self._identity is not None:
             self._identity.refresh(command.authResponse)
         elif kind != BaseCommand.PONG:
-            try:
-                self.handle(command, frame.payload)
-            except MetadataError as error:
-                self._refused(command, error)
+            admission = self._admission
+            if admission is None or kind in UNASKED or admission.admits(command, frame):
+                self._carry_out(command, frame.payload)
+
+    def _carry_out(self, command: BaseCommand, payload: bytes) -> None:
+        try:
+            self.handle(command, payload)
+        except MetadataError as error:
+            self._refused(command, error)
+
+    def refuse_command(self, command: BaseCommand, error: Exception) -> None:
+        """Answer a command that the client may not give, or that is about a name that is none."""
+        code = ServerError.InvalidTopicName
+        if isinstance(error, MetadataError):
+            code = server_error_of(error)
+        answer = refusal_of(command, code, str(error))
+        if answer is None:
+            self._close(f"{BaseCommand.Type.Name(command.type)}: {error}")
+        else:
+            self.send_command(answer)
+
+    def go_on(
+        self,
+        frame: RawFrame,
+        command: BaseCommand,
+        behind: Iterable[RawFrame],
+        error: Exception | None,
+    ) -> None:
+        """Handle or refuse a command that waited for permissions, then the frames behind it."""
+        if not self.is_open:
+            return
+        if error is None:
+            self._handle_frames(behind, frame, command)
+        else:
+            self.refuse_command(command, error)
+            self._handle_frames(behind)
+        self._count_unfinished()
+        self._pause_or_resume()
 
     def _accept(self, connect: CommandConnect) -> None:
         if connect.proxy_to_broker_url:
@@ -378,13 +463,14 @@ class PulsarConnection(asyncio.Protocol):
 
     def admit(self, connect: CommandConnect, principal: Principal) -> None:
         """Answer CONNECT: the client is ``principal``."""
-        try:
-            authorization.authorize(principal, Action.CONNECT, CLUSTER)
-        except Forbidden as error:
-            self.refuse_client(error, server_error_of(error))
-            return
-        self.principal = principal
         greeting = self._greeting
+        if greeting.authorizer is not None:
+            self._admission = Admission(self, greeting.authorizer, principal)
+            if not self._admission.access.may_now(Action.CONNECT, CLUSTER):
+                error = refused(principal, Action.CONNECT, CLUSTER)
+                self.refuse_client(error, server_error_of(error))
+                return
+        self.principal = principal
         self.protocol_version = max(0, min(PROTOCOL_VERSION, connect.protocol_version))
         self.client_version = sys.intern(connect.client_version[:CLIENT_VERSION_CHARACTERS_MAX])
         # Unknown fields could be of any size, and would be kept with the connection.

@@ -9,6 +9,7 @@ from typing import Final
 from nextgen.kernel.limits.pulsar import PULSAR_FEATURE_SETS_MAX, PULSAR_MESSAGE_BYTES_MAX
 from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 from protos.pulsar.PulsarApi_pb2 import FeatureFlags
 
 PROTOCOL_VERSION: Final = 21
@@ -34,6 +35,8 @@ class Greeting:
     message_bytes_max: int = PULSAR_MESSAGE_BYTES_MAX
     authenticator: Authenticator | None = None
     """Who checks what clients send with CONNECT; None: nobody, and they are anonymous."""
+    authorizer: Authorizer | None = None
+    """Who decides what clients may do; None: everybody may do everything."""
 
 
 def greeting_with(
@@ -41,12 +44,13 @@ def greeting_with(
     *,
     has_scalable: bool = False,
     authenticator: Authenticator | None = None,
+    authorizer: Authorizer | None = None,
 ) -> Greeting:
     """Return the greeting of a server whose clients may watch topic lists, if there are any.
 
     ``has_scalable``: it serves the commands of scalable topics.
     """
-    greeting = Greeting(authenticator=authenticator)
+    greeting = Greeting(authenticator=authenticator, authorizer=authorizer)
     if watches is not None:
         watches.settings.announce(greeting.feature_flags)
     if has_scalable:

@@ -9,7 +9,7 @@ it to the general codec. The tests compare both codecs with each other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from typing import Protocol
 
@@ -98,14 +98,20 @@ class KnownAnswers(Protocol):
 
 
 def answer_burst(
-    data: bytes, at: int, known: KnownAnswers, now: float, answers: list[bytes]
+    data: bytes,
+    at: int,
+    known: KnownAnswers,
+    now: float,
+    answers: list[bytes],
+    lookable: Set[bytes] | None = None,
 ) -> tuple[int, int]:
     """Answer the commands in ``data`` from ``at`` on, up to the first that must be left.
 
     ``answers`` gets two pieces for each, which make whole frames when joined. Returns where the
     first unanswered command begins, and how many of the answered ones are LOOKUPs. A command is
-    left if it has other fields, or the usual ones in unusual encoding, is incomplete, or is not
-    ``known``.
+    left if it has other fields, or the usual ones in unusual encoding, is incomplete, is not
+    ``known``, or is about a topic that is not ``lookable``: neither it nor its namespace, by the
+    name up to the last slash (see ``Access``). None: all are.
     """
     # Written out flat, without calls: this runs once for each lookup a client makes. A request id
     # is never decoded: the bytes that encode it are the end of the answer.
@@ -137,7 +143,14 @@ def answer_burst(
             number_bytes = number_end - number_at
             if number_bytes > _NUMBER_BYTES_MAX or data[number_end:behind] not in tails:
                 break
-            beginnings = find(data[topic_at : number_at - 1].decode(), now)
+            topic = data[topic_at : number_at - 1]
+            if (
+                lookable is not None
+                and topic[: topic.rfind(b"/")] not in lookable
+                and topic not in lookable
+            ):
+                break
+            beginnings = find(topic.decode(), now)
             if not beginnings:
                 break
             answers += (beginnings[number_bytes], data[number_at:number_end])

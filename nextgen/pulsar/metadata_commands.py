@@ -15,14 +15,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, cast
 
 import structlog
 
 from nextgen.kernel.errors import MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
-from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.listing import TOPIC_LIST_FREE_BYTES
 from nextgen.kernel.routing.names import (
     Domain,
@@ -33,7 +31,8 @@ from nextgen.kernel.routing.names import (
     scalable_name,
 )
 from nextgen.pulsar.errors import server_error_of
-from nextgen.pulsar.frames import FIELD_OF_TYPE, request_id_of
+from nextgen.pulsar.frames import FIELD_OF_TYPE
+from nextgen.pulsar.refusals import Code, refusal_of, schema_failed, shown
 from nextgen.pulsar.service_urls import split_urls
 from nextgen.pulsar.topic_lists.answers import TopicListAnswers, needed_of_listing
 from nextgen.pulsar.topic_lists.listed import ListedTopics
@@ -41,7 +40,6 @@ from nextgen.pulsar.topic_lists.permits import MemoryPermits
 from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicLists
 from nextgen.pulsar.topic_lists.session import Client
 from nextgen.pulsar.topic_lists.settings import TopicListSettings
-from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
@@ -123,7 +121,6 @@ class TopicDirectory(Protocol):
 
 
 Answerer = Callable[[pulsar.BaseCommand], Awaitable[pulsar.BaseCommand]]
-Failure = Callable[[int, Code, str], pulsar.BaseCommand]
 
 _TOPICS_ANSWER = pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
@@ -146,11 +143,11 @@ class MetadataCommands:
         self._sending: set[asyncio.Task[None]] = set()
         self._directory = directory
         self._lists = TopicListAnswers(lists or ListedTopics(directory), settings)
-        self._answerers: dict[int, tuple[Answerer, Failure]] = {
-            pulsar.BaseCommand.PARTITIONED_METADATA: (self._partitions, partitions_failed),
-            pulsar.BaseCommand.LOOKUP: (self._lookup, lookup_failed),
-            pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE: (self._topics, error_of),
-            pulsar.BaseCommand.GET_SCHEMA: (self._schema, schema_failed),
+        self._answerers: dict[int, Answerer] = {
+            pulsar.BaseCommand.PARTITIONED_METADATA: self._partitions,
+            pulsar.BaseCommand.LOOKUP: self._lookup,
+            pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE: self._topics,
+            pulsar.BaseCommand.GET_SCHEMA: self._schema,
         }
 
     def handles(self, command_type: int) -> bool:
@@ -160,7 +157,7 @@ class MetadataCommands:
     async def answer(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         """Return the answer to a command that ``handles`` is true for. Never raises."""
         try:
-            return await self._answerers[command.type][0](command)
+            return await self._answerers[command.type](command)
         except InvalidName as error:
             return self._failed(command, pulsar.InvalidTopicName, str(error))
         except MetadataError as error:
@@ -193,13 +190,13 @@ class MetadataCommands:
         return self._failed(command, server_error_of(error), str(error))
 
     def _failed(self, command: pulsar.BaseCommand, code: Code, message: str) -> pulsar.BaseCommand:
-        failed = self._answerers[command.type][1]
-        return failed(request_id_of(command) or 0, code, shown(message))
+        failed = refusal_of(command, code, message)
+        assert failed is not None, "all four have a request id"
+        return failed
 
     async def _partitions(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         request = command.partitionMetadata
         name = parse_topic(request.topic)
-        authorization.authorize(ANONYMOUS, Action.LOOK_UP, Resource.topic(name.text))
         # A segment has no partitions, and clients know that.
         count = 0
         if name.domain is not Domain.SEGMENT:
@@ -217,7 +214,6 @@ class MetadataCommands:
     async def _lookup(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         request = command.lookupTopic
         name = parse_topic(request.topic)
-        authorization.authorize(ANONYMOUS, Action.LOOK_UP, Resource.topic(name.text))
         urls = split_urls(await broker_url_of(self._directory, name))
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.LOOKUP_RESPONSE,
@@ -233,7 +229,6 @@ class MetadataCommands:
     async def _topics(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         request = command.getTopicsOfNamespace
         namespace = parse_namespace(request.namespace)
-        authorization.authorize(ANONYMOUS, Action.LIST, Resource.namespace(namespace.text))
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             getTopicsOfNamespaceResponse=await self._lists.answer(namespace, request),
@@ -247,7 +242,6 @@ class MetadataCommands:
                 request.request_id, pulsar.IncompatibleSchema, "a schema version has no bytes"
             )
         name = parse_topic(request.topic)
-        authorization.authorize(ANONYMOUS, Action.READ, Resource.topic(name.text))
         stored = await self._directory.schema(name, version)
         if stored is None:
             message = shown(f"topic {name.text} has no such schema")

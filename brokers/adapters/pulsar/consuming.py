@@ -30,13 +30,12 @@ from brokers.service.subscriptions.subscription import (
     Subscription,
 )
 from brokers.service.topics.topic import Topic
-from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
 )
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.pulsar.command_access import Kept
 from nextgen.pulsar.frames import MalformedFrame
-from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _ACTIVE_CHANGE_VERSION = 12
@@ -59,12 +58,15 @@ class ConsumerHandle:
         "consumer_id",
         "creating",
         "is_ended",
+        "kept",
         "subscription",
         "topic",
     )
 
-    def __init__(self, consuming: Consuming, consumer_id: int) -> None:
+    def __init__(self, consuming: Consuming, consumer_id: int, kept: Kept) -> None:
         self._consuming = consuming
+        self.kept = kept
+        """The permission that it goes on using."""
         self.consumer_id = consumer_id
         self.creating: asyncio.Task[None] | None = None
         self.topic: Topic | None = None
@@ -162,7 +164,7 @@ class Consuming:
         except Refusal as refusal:
             self.connection.refuse(request.request_id, refusal)
             return
-        handle = ConsumerHandle(self, request.consumer_id)
+        handle = ConsumerHandle(self, request.consumer_id, self.connection.keep(command))
         self._handles[request.consumer_id] = handle
         # Keep ``subscribing``, not the possibly large command: the topic may take long to open.
         work = self._create(handle, subscribing)
@@ -305,6 +307,7 @@ class Consuming:
         handle = self._handles.pop(request.consumer_id, None)
         if handle is not None:
             handle.is_ended = True
+            handle.kept.release()
             if handle.creating is not None and handle.consumer is None:
                 handle.creating.cancel()
                 handle.creating = None
@@ -320,6 +323,7 @@ class Consuming:
         if handle.is_ended or handle.consumer is None:
             return
         handle.is_ended = True
+        handle.kept.release()
         if self._handles.get(handle.consumer_id) is handle:
             del self._handles[handle.consumer_id]
         if self.connection.protocol_version < _CLOSE_VERSION:
@@ -362,7 +366,6 @@ class Consuming:
         try:
             with self.connection.answering(subscribing.request_id):
                 name = parse_topic(subscribing.topic)
-                authorization.authorize(ANONYMOUS, Action.CONSUME, Resource.topic(name.text))
                 topic = await self.connection.front.topics.open(
                     name, create=subscribing.creates_topic
                 )
@@ -378,8 +381,10 @@ class Consuming:
         finally:
             # Break a reference cycle: the cancelled task's frames refer to the handle.
             handle.creating = None
-            if handle.consumer is None and self._handles.get(handle.consumer_id) is handle:
-                del self._handles[handle.consumer_id]
+            if handle.consumer is None:
+                handle.kept.release()
+                if self._handles.get(handle.consumer_id) is handle:
+                    del self._handles[handle.consumer_id]
 
     async def _unsubscribe(
         self, handle: ConsumerHandle, request_id: int, *, is_forced: bool
@@ -392,6 +397,7 @@ class Consuming:
                 handle.subscription, handle.consumer, is_forced=is_forced
             )
             handle.is_ended = True
+            handle.kept.release()
             # The client may be using the id for another consumer by now.
             if self._handles.get(handle.consumer_id) is handle:
                 del self._handles[handle.consumer_id]

@@ -27,7 +27,6 @@ from brokers.service.entry_metadata import stamp_problem
 from brokers.service.producing.producers import Producer, ProducerRequest
 from brokers.service.topics.topic import Topic
 from brokers.wire import is_managed, stated_schema
-from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
     PRODUCER_NAME_BYTES_MAX,
@@ -35,9 +34,9 @@ from nextgen.kernel.limits.pulsar import (
     SUBSCRIPTION_NAME_BYTES_MAX,
 )
 from nextgen.kernel.routing.names import parse_topic
+from nextgen.pulsar.command_access import Kept
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
-from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _SEQUENCE_ID_MAX = 2**63 - 1
@@ -52,6 +51,7 @@ class ProducerHandle:
         "_producing",
         "creating",
         "is_ended",
+        "kept",
         "producer",
         "producer_id",
         "request_id",
@@ -59,8 +59,10 @@ class ProducerHandle:
         "topic",
     )
 
-    def __init__(self, producing: Producing, producer_id: int, request_id: int) -> None:
+    def __init__(self, producing: Producing, producer_id: int, request_id: int, kept: Kept) -> None:
         self._producing = producing
+        self.kept = kept
+        """The permission that it goes on using."""
         self.producer_id = producer_id
         self.request_id = request_id
         self.creating: asyncio.Task[None] | None = None
@@ -143,7 +145,8 @@ class Producing:
         except Refusal as refusal:
             self.connection.refuse(request.request_id, refusal)
             return
-        handle = ProducerHandle(self, request.producer_id, request.request_id)
+        kept = self.connection.keep(command)
+        handle = ProducerHandle(self, request.producer_id, request.request_id, kept)
         self._handles[request.producer_id] = handle
         self._closed.discard(request.producer_id)
         # Do not keep the command: the producer may wait as long as another one has the topic.
@@ -185,6 +188,8 @@ class Producing:
         """Close a producer after all its SENDs are answered."""
         request = command.close_producer
         handle = self._handles.pop(request.producer_id, None)
+        if handle is not None:
+            handle.kept.release()
         if handle is None or handle.producer is None:
             if handle is not None and handle.creating is not None:
                 handle.is_ended = True
@@ -199,6 +204,7 @@ class Producing:
         if handle.is_ended or handle.producer is None:
             return  # A producer that is not connected yet gets an answer to its PRODUCER instead.
         handle.is_ended = True
+        handle.kept.release()
         if self._handles.get(handle.producer_id) is handle:
             del self._handles[handle.producer_id]
             self._closed.add(handle.producer_id)
@@ -252,7 +258,6 @@ class Producing:
         try:
             with self.connection.answering(handle.request_id):
                 name = parse_topic(topic_name)
-                authorization.authorize(ANONYMOUS, Action.PRODUCE, Resource.topic(name.text))
                 topic = await self.connection.front.topics.open(name, create=True)
                 handle.topic = topic
                 producer, handle.schema_version = await topic.add_producer(
@@ -263,8 +268,10 @@ class Producing:
         finally:
             # Break a reference cycle: the cancelled task's frames refer to the handle.
             handle.creating = None
-            if handle.producer is None and self._handles.get(handle.producer_id) is handle:
-                del self._handles[handle.producer_id]
+            if handle.producer is None:
+                handle.kept.release()
+                if self._handles.get(handle.producer_id) is handle:
+                    del self._handles[handle.producer_id]
 
     async def _finish(self, handle: ProducerHandle, request_id: int) -> None:
         assert handle.producer is not None, "the producer is connected"

@@ -14,7 +14,6 @@ from brokers.adapters.pulsar.answers import error_code
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.client_info import ClientInfo
 from brokers.service.topics.open_topics import Topics
-from nextgen.kernel.errors import Forbidden
 from nextgen.kernel.limits.pulsar import (
     CONNECTION_PENDING_BYTES_MAX,
     CONNECTION_REQUESTS_MAX,
@@ -30,6 +29,7 @@ from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.scalable_topics.session import ScalableServices
 from nextgen.pulsar.topic_lists.session import TopicWatches
 from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -50,6 +50,8 @@ class Front:
     """None: layouts of scalable topics cannot be watched at this broker."""
     authenticator: Authenticator | None = None
     """Who checks the clients' identities; None: nobody."""
+    authorizer: Authorizer | None = None
+    """Who decides what clients may do; None: everybody may do everything."""
     greeting: Greeting = field(init=False)
     producers: int = 0
     consumers: int = 0
@@ -61,6 +63,7 @@ class Front:
             self.watches,
             has_scalable=self.scalable is not None,
             authenticator=self.authenticator,
+            authorizer=self.authorizer,
         )
 
     def listed(self) -> None:
@@ -127,8 +130,6 @@ class ClientRequests(PulsarConnection):
             self.refuse(request_id, refusal)
         except InvalidName as error:
             self.refuse(request_id, Refusal(ServerError.INVALID_TOPIC_NAME, str(error)))
-        except Forbidden as error:
-            self.refuse(request_id, Refusal(ServerError.AUTHORIZATION, str(error)))
         except Exception:
             _logger.exception("a Pulsar request failed", peer=self.peer)
             self.refuse(request_id, Refusal(ServerError.UNKNOWN, "the broker failed"))
@@ -164,7 +165,7 @@ class ClientRequests(PulsarConnection):
         """Send PING and wait for any command; without one, drop the connection."""
         if not self.is_open:
             return False
-        if self._is_held_for_storage or self._is_held_for_requests:
+        if self._is_held_for_storage or self._is_held_for_requests or self.is_asking:
             return True  # Reading is paused: an answer would not be seen.
         if self._alive is None:
             self._alive = asyncio.Event()

@@ -8,6 +8,7 @@ bytes ─ answer_burst ─┬─ LOOKUP, PARTITIONED_METADATA with a cached answ
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from discovery.adapters.servers.loop_turns import LoopTurns
@@ -21,7 +22,7 @@ from nextgen.kernel.limits.pulsar import (
     FAST_PENDING_BYTES_MAX,
 )
 from nextgen.pulsar.connection import PulsarConnection
-from nextgen.pulsar.frames import MalformedFrame, request_id_of
+from nextgen.pulsar.frames import MalformedFrame, RawFrame, request_id_of
 from nextgen.pulsar.greeting import greeting_with
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.lookups import answer_burst
@@ -33,6 +34,7 @@ from nextgen.pulsar.scalable_topics.session import (
 )
 from nextgen.pulsar.topic_lists.session import WATCHES, TopicListSession, TopicWatches
 from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, ServerError
 
 _TOTAL_BYTES: Final = 4
@@ -94,6 +96,7 @@ class ClientServices:
         watches: TopicWatches | None = None,
         scalable: ScalableServices | None = None,
         authenticator: Authenticator | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.known = known
         self.dispatcher = dispatcher
@@ -103,7 +106,10 @@ class ClientServices:
         self.scalable = scalable
         """None: layouts of scalable topics cannot be watched at this node."""
         self.greeting = greeting_with(
-            watches, has_scalable=scalable is not None, authenticator=authenticator
+            watches,
+            has_scalable=scalable is not None,
+            authenticator=authenticator,
+            authorizer=authorizer,
         )
         self.clock = asyncio.get_running_loop().time
         self.turns = LoopTurns(self.clock, fairness.turn_us / 1_000_000)
@@ -149,6 +155,11 @@ class DiscoveryConnection(PulsarConnection):
         """See ``PulsarConnection.is_read``."""
         return not self._unread and not self._is_full and super().is_read
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether commands that were received have to wait, however much time there is."""
+        return self._is_full or self.is_asking
+
     def data_received(self, data: bytes) -> None:
         if (
             len(data) <= DISCOVERY_SHORT_READ_BYTES
@@ -158,7 +169,9 @@ class DiscoveryConnection(PulsarConnection):
             # Whole commands that the cache answers, as most reads are: nothing else is looked at.
             services = self._services
             answers: list[bytes] = []
-            at, lookups = answer_burst(data, 0, services.known, services.clock(), answers)
+            at, lookups = answer_burst(
+                data, 0, services.known, services.clock(), answers, self.lookable
+            )
             if at:
                 self._send_answers(answers, lookups)
             if at == len(data):
@@ -179,7 +192,7 @@ class DiscoveryConnection(PulsarConnection):
         is_long = len(data) > DISCOVERY_SHORT_READ_BYTES
         if not is_long or turns.has_time():
             unread = self._take(data)
-            while unread and is_long and not self._is_full and turns.has_time():
+            while unread and is_long and not self.is_held_back and turns.has_time():
                 unread = self._take(unread)  # No other connection waits.
         if unread:
             self._unread = unread
@@ -187,6 +200,17 @@ class DiscoveryConnection(PulsarConnection):
             self._wait_turn()
 
     def resumed_writing(self) -> None:
+        self._wait_turn()
+
+    def go_on(
+        self,
+        frame: RawFrame,
+        command: BaseCommand,
+        behind: Iterable[RawFrame],
+        error: Exception | None,
+    ) -> None:
+        """See ``PulsarConnection.go_on``."""
+        super().go_on(frame, command, behind, error)
         self._wait_turn()
 
     def closed(self) -> None:
@@ -208,7 +232,7 @@ class DiscoveryConnection(PulsarConnection):
             self._pause_or_resume()
 
     def _wait_turn(self) -> None:
-        if self._unread and not (self._has_turn or self._is_full) and self._is_drained:
+        if self._unread and not (self._has_turn or self.is_held_back) and self._is_drained:
             self._has_turn = True
             self._services.turns.wait(self._next_turn)
 
@@ -234,13 +258,13 @@ class DiscoveryConnection(PulsarConnection):
         commands = 0
         unread = b""
         while True:
-            at, lookups = answer_burst(burst, at, services.known, now, answers)
+            at, lookups = answer_burst(burst, at, services.known, now, answers, self.lookable)
             if answers:
                 self._send_answers(answers, lookups)
                 answers = []
             behind = at + _TOTAL_BYTES + int.from_bytes(data[at : at + _TOTAL_BYTES], "big")
             is_cut = at and len(burst) < min(behind, end)
-            if is_cut or self._is_full or commands == services.turn_commands_max:
+            if is_cut or self.is_held_back or commands == services.turn_commands_max:
                 unread = data[at:]
                 break
             if behind >= end:

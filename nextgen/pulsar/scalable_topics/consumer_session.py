@@ -21,14 +21,14 @@ from typing import Protocol
 
 import structlog
 
-from nextgen.kernel.errors import Forbidden, MetadataError
-from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
+from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits.scalable import (
     CONSUMER_SESSIONS_MAX,
     CONSUMER_SESSIONS_PER_CONNECTION_MAX,
 )
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic, scalable_name
 from nextgen.kernel.scalable.ranges import HASH_MAX
+from nextgen.pulsar.command_access import Kept
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.refusals import shown
 from nextgen.pulsar.scalable_topics.ports import (
@@ -39,7 +39,6 @@ from nextgen.pulsar.scalable_topics.ports import (
 )
 from nextgen.pulsar.scalable_topics.stalled_segments import SegmentLooks, StalledSegments
 from nextgen.pulsar.topic_lists.session import Client
-from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.nextgen.v1.layouts_pb2 import TopicSegment
 from protos.pulsar import PulsarApi_pb2 as pulsar
@@ -137,7 +136,7 @@ class ConsumerSession:
         # A client that uses an id again has given the earlier consumer up.
         self._drop(request.consumer_id)
         try:
-            self._begin(request)
+            self._begin(command, request)
         except _Stopped as error:
             self._refuse(request.request_id, error.code, str(error))
 
@@ -146,7 +145,7 @@ class ConsumerSession:
         for consumer_id in list(self._consumers):
             self._drop(consumer_id)
 
-    def _begin(self, request: pulsar.CommandScalableTopicSubscribe) -> None:
+    def _begin(self, command: BaseCommand, request: pulsar.CommandScalableTopicSubscribe) -> None:
         name = _consumed_name(request.topic)
         shared = self._shared
         if len(self._consumers) >= CONSUMER_SESSIONS_PER_CONNECTION_MAX:
@@ -171,14 +170,16 @@ class ConsumerSession:
         self._consumers[consumer_id] = consumer
         work = self._serve(request.request_id, consumer_id, consumer, join)
         consumer.task = start("scalable_consumer", work)
-        consumer.task.add_done_callback(lambda _: self._ended(consumer_id, consumer))
+        kept = self._client.keep(command)
+        consumer.task.add_done_callback(lambda _: self._ended(consumer_id, consumer, kept))
 
     def _drop(self, consumer_id: int) -> None:
         consumer = self._consumers.pop(consumer_id, None)
         if consumer is not None and consumer.task is not None:
             consumer.task.cancel()
 
-    def _ended(self, consumer_id: int, consumer: _Consumer) -> None:
+    def _ended(self, consumer_id: int, consumer: _Consumer, kept: Kept) -> None:
+        kept.release()
         self._shared.sessions -= 1
         if not consumer.joined.done():
             consumer.joined.set_result(None)  # It was cancelled before it began.
@@ -373,11 +374,8 @@ def _consumed_name(topic: str) -> TopicName:
     """
     try:
         name = parse_topic(topic)
-        authorization.authorize(ANONYMOUS, Action.CONSUME, Resource.topic(name.text))
     except InvalidName as error:
         raise _Stopped(ServerError.InvalidTopicName, str(error)) from error
-    except Forbidden as error:
-        raise _Stopped(server_error_of(error), str(error)) from error
     if name.domain not in (Domain.TOPIC, Domain.PERSISTENT):
         raise _Stopped(ServerError.NotAllowedError, f"{name.text} is no scalable topic")
     if name.partition is not None or name.segment is not None:

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from nextgen.kernel.errors import Forbidden, MetadataError, Refused
+from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.scalable import (
     LAYOUT_WATCH_ATTEMPTS_MAX,
     LAYOUT_WATCH_RETRY_MS,
@@ -29,12 +28,12 @@ from nextgen.kernel.limits.scalable import (
     LAYOUT_WATCHES_PER_CONNECTION_MAX,
 )
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic, scalable_name
+from nextgen.pulsar.command_access import Kept
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.refusals import shown
 from nextgen.pulsar.scalable_topics.dag import classic_dag, dag_of
 from nextgen.pulsar.scalable_topics.ports import ScalableTopics, WatchedLayout
 from nextgen.pulsar.topic_lists.session import Client
-from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
@@ -112,7 +111,7 @@ class LayoutSession:
         # A client that uses an id again has given the earlier watch up.
         self._drop(request.session_id)
         try:
-            self._begin(request)
+            self._begin(command, request)
         except _Stopped as error:
             self._refuse(request.session_id, error.code, str(error))
 
@@ -121,7 +120,7 @@ class LayoutSession:
         for session_id in list(self._watches):
             self._drop(session_id)
 
-    def _begin(self, request: CommandScalableTopicLookup) -> None:
+    def _begin(self, command: BaseCommand, request: CommandScalableTopicLookup) -> None:
         name = _watched_name(request.topic)
         shared = self._shared
         if len(self._watches) >= LAYOUT_WATCHES_PER_CONNECTION_MAX:
@@ -137,14 +136,16 @@ class LayoutSession:
         session_id = request.session_id
         work = self._serve(session_id, name, request.create_if_missing)
         task = self._watches[session_id] = start("layout_watch", work)
-        task.add_done_callback(lambda done: self._ended(session_id, done))
+        kept = self._client.keep(command)
+        task.add_done_callback(lambda done: self._ended(session_id, kept, done))
 
     def _drop(self, session_id: int) -> None:
         task = self._watches.pop(session_id, None)
         if task is not None:
             task.cancel()
 
-    def _ended(self, session_id: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, session_id: int, kept: Kept, task: asyncio.Task[None]) -> None:
+        kept.release()
         self._shared.watches -= 1
         if self._watches.get(session_id) is task:
             del self._watches[session_id]
@@ -235,11 +236,8 @@ def _watched_name(topic: str) -> TopicName:
     """
     try:
         name = parse_topic(topic)
-        authorization.authorize(ANONYMOUS, Action.LOOK_UP, Resource.topic(name.text))
     except InvalidName as error:
         raise _Stopped(ServerError.InvalidTopicName, str(error)) from error
-    except Forbidden as error:
-        raise _Stopped(server_error_of(error), str(error)) from error
     if name.domain is Domain.NON_PERSISTENT:
         raise _Stopped(ServerError.NotAllowedError, f"{name.text} has no segments")
     if name.partition is not None or name.segment is not None:

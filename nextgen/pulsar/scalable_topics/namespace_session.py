@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Refused
-from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused
 from nextgen.kernel.limits.listing import TOPIC_LIST_FREE_BYTES, TOPIC_WATCH_RETRY_MS
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.limits.scalable import (
@@ -34,6 +33,7 @@ from nextgen.kernel.limits.scalable import (
 )
 from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace
 from nextgen.kernel.routing.property_filter import InvalidFilter, PropertyFilter, property_filter
+from nextgen.pulsar.command_access import Kept
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.refusals import shown
 from nextgen.pulsar.scalable_topics.ports import ScalableTopicLists, WatchedNames
@@ -41,7 +41,6 @@ from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
 from nextgen.pulsar.topic_lists.parts import NAME_BYTES_OVERHEAD, parts_of, size_of
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
 from nextgen.pulsar.topic_lists.session import Client
-from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
@@ -126,7 +125,7 @@ class NamespaceSession:
         # A client that uses an id again has given the earlier watch up.
         self._drop(request.watch_id)
         try:
-            self._begin(_wanted(request))
+            self._begin(command, _wanted(request))
         except _Stopped as error:
             self._refuse(request.watch_id, error.code, str(error))
 
@@ -135,7 +134,7 @@ class NamespaceSession:
         for watch_id in list(self._watches):
             self._drop(watch_id)
 
-    def _begin(self, wanted: _Wanted) -> None:
+    def _begin(self, command: BaseCommand, wanted: _Wanted) -> None:
         shared = self._shared
         if len(self._watches) >= NAMESPACE_WATCHES_PER_CONNECTION_MAX:
             raise _Stopped(
@@ -150,14 +149,16 @@ class NamespaceSession:
         shared.watches += 1
         shared.used_bytes += wanted.size_bytes
         task = self._watches[wanted.watch_id] = start("namespace_watch", self._serve(wanted))
-        task.add_done_callback(lambda done: self._ended(wanted, done))
+        kept = self._client.keep(command)
+        task.add_done_callback(lambda done: self._ended(wanted, kept, done))
 
     def _drop(self, watch_id: int) -> None:
         task = self._watches.pop(watch_id, None)
         if task is not None:
             task.cancel()
 
-    def _ended(self, wanted: _Wanted, task: asyncio.Task[None]) -> None:
+    def _ended(self, wanted: _Wanted, kept: Kept, task: asyncio.Task[None]) -> None:
+        kept.release()
         self._shared.watches -= 1
         self._shared.used_bytes -= wanted.size_bytes
         if self._watches.get(wanted.watch_id) is task:
@@ -319,12 +320,9 @@ def _wanted(request: CommandWatchScalableTopics) -> _Wanted:
     """
     try:
         namespace = parse_namespace(request.namespace)
-        authorization.authorize(ANONYMOUS, Action.LIST, Resource.namespace(namespace.text))
         properties = property_filter((each.key, each.value) for each in request.property_filters)
     except InvalidName as error:
         raise _Stopped(ServerError.InvalidTopicName, str(error)) from error
-    except Forbidden as error:
-        raise _Stopped(server_error_of(error), str(error)) from error
     except InvalidFilter as error:
         raise _Stopped(ServerError.NotAllowedError, str(error)) from error
     known = request.current_hash if len(request.current_hash) == HASH_CHARACTERS else None

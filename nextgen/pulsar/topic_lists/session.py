@@ -17,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Refused
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.access import ANONYMOUS, Action, Resource
 from nextgen.kernel.limits.listing import (
     TOPIC_LIST_FREE_BYTES,
     TOPIC_WATCH_RETRY_MS,
@@ -29,6 +28,7 @@ from nextgen.kernel.limits.listing import (
 )
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace
+from nextgen.pulsar.command_access import Kept
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
 from nextgen.pulsar.topic_lists.parts import parts_of, size_of
@@ -43,7 +43,6 @@ from nextgen.pulsar.topic_lists.pattern import (
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
 from nextgen.pulsar.topic_lists.ports import TopicListChange, TopicLists, WatchedTopicList
 from nextgen.pulsar.topic_lists.settings import DEFAULT_TOPIC_LISTS, TopicListSettings
-from nextgen.runtime.security.authorization import everyone as authorization
 from nextgen.tasks.background import start
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
@@ -66,6 +65,8 @@ class Client(Protocol):
     def send_command(self, command: BaseCommand) -> None: ...
 
     def send_error(self, request_id: int, error: ServerError, message: str) -> None: ...
+
+    def keep(self, command: BaseCommand) -> Kept: ...
 
 
 @dataclass(slots=True)
@@ -121,9 +122,20 @@ class Stopped(Exception):
 class _Watcher:
     """One watcher id of a connection."""
 
-    __slots__ = ("answering", "hash", "namespace", "pattern", "place", "task", "unsent", "waiting")
+    __slots__ = (
+        "answering",
+        "hash",
+        "kept",
+        "namespace",
+        "pattern",
+        "place",
+        "task",
+        "unsent",
+        "waiting",
+    )
 
-    def __init__(self, namespace: NamespaceName, pattern: TopicPattern) -> None:
+    def __init__(self, namespace: NamespaceName, pattern: TopicPattern, kept: Kept) -> None:
+        self.kept = kept
         self.namespace = namespace
         self.pattern = pattern
         self.place: WatchedTopicList | None = None
@@ -152,7 +164,7 @@ class TopicListSession:
         if command.type == BaseCommand.WATCH_TOPIC_LIST:
             request = command.watchTopicList
             try:
-                self._watch(request)
+                self._watch(command, request)
             except Stopped as error:
                 self._shared.refused += 1
                 self._client.send_error(request.request_id, error.code, str(error))
@@ -170,7 +182,7 @@ class TopicListSession:
 
     # Requests ---------------------------------------------------------------------------------
 
-    def _watch(self, request: CommandWatchTopicList) -> None:
+    def _watch(self, command: BaseCommand, request: CommandWatchTopicList) -> None:
         namespace, pattern = self._wanted(request)
         known = request.topics_hash if len(request.topics_hash) == HASH_CHARACTERS else ""
         watcher_id = request.watcher_id
@@ -182,7 +194,8 @@ class TopicListSession:
             if not self._shared.has_watcher_room:
                 message = f"{self._shared.watchers} topic lists are watched at this node"
                 raise Stopped(ServerError.TooManyRequests, message)
-            watcher = self._watchers[watcher_id] = _Watcher(namespace, pattern)
+            watcher = _Watcher(namespace, pattern, self._client.keep(command))
+            self._watchers[watcher_id] = watcher
             self._shared.watchers += 1
             watcher.waiting.append((request.request_id, known))
             watcher.task = start("topic_list_watcher", self._serve(watcher_id, watcher))
@@ -209,7 +222,6 @@ class TopicListSession:
             raise Stopped(ServerError.NotAllowedError, message)
         try:
             namespace = parse_namespace(request.namespace)
-            authorization.authorize(ANONYMOUS, Action.LIST, Resource.namespace(namespace.text))
             text = without_scheme(request.topics_pattern)
             if java_length(text) > settings.pattern_characters_max:
                 raise Stopped(
@@ -222,8 +234,6 @@ class TopicListSession:
             raise Stopped(ServerError.InvalidTopicName, str(error)) from error
         except UnsupportedPattern as error:
             raise Stopped(ServerError.NotAllowedError, str(error)) from error
-        except Forbidden as error:
-            raise Stopped(server_error_of(error), str(error)) from error
 
     def _drop(self, watcher_id: int, code: ServerError, why: str) -> None:
         """Forget a watcher, if it is there; its waiting requests are refused."""
@@ -234,6 +244,7 @@ class TopicListSession:
 
     def _end(self, watcher: _Watcher) -> None:
         self._shared.watchers -= 1
+        watcher.kept.release()
         for task in (watcher.task, watcher.answering):
             if task is not None:
                 task.cancel()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.routing.names import NamespaceName
+from nextgen.pulsar.command_access import NOTHING_KEPT, Kept
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern
 from nextgen.pulsar.topic_lists.ports import (
@@ -158,6 +159,9 @@ class FakeListClient:
 
     def read(self) -> None:
         self._has_room.set()
+
+    def keep(self, command: BaseCommand) -> Kept:
+        return NOTHING_KEPT
 
     async def until_writable(self) -> None:
         await self._has_room.wait()

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from nextgen.kernel.errors import Forbidden, Overloaded, Refused
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.errors import Overloaded, Refused
 from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.pulsar import (
     PULSAR_FEATURE_SETS_MAX,
@@ -20,7 +19,6 @@ from nextgen.pulsar.frames import RawFrame, encode_command, encode_frame
 from nextgen.pulsar.greeting import NO_REQUEST_ID, Greeting, shared_flags
 from nextgen.pulsar.inbound import InboundBudget
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,
@@ -555,21 +553,3 @@ async def test_a_closed_client_that_does_not_read_is_dropped_within_an_interval(
     await asyncio.sleep(KEEP_ALIVE_S)
     assert transport.was_aborted
     assert connection.events == ["closed"]
-
-
-async def test_a_refused_connect_gets_an_error_and_is_closed(monkeypatch) -> None:
-    def refuse(_principal: object, action: Action, _resource: object) -> None:
-        raise Forbidden(f"nobody may {action.value}")
-
-    monkeypatch.setattr(authorization, "authorize", refuse)
-    connection, transport = opened(greeted=False)
-
-    transport.receive(connect_frame())
-
-    (answer,) = transport.commands()
-    assert (answer.error.error, answer.error.message) == (
-        ServerError.AuthorizationError,
-        "nobody may connect",
-    )
-    assert not connection.is_open
-    assert not any(event.startswith("connected") for event in connection.events)

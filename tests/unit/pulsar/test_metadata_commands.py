@@ -7,7 +7,6 @@ import pytest
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
-    Forbidden,
     NotLeader,
     Overloaded,
     ProposalLost,
@@ -19,7 +18,6 @@ from nextgen.kernel.limits.pulsar import PULSAR_MESSAGE_BYTES_MAX, TOPIC_LIST_BY
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.metadata_commands import Located, MetadataCommands, StoredSchema
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
-from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.pulsar.fake_topic_lists import FakeListClient
@@ -380,32 +378,6 @@ async def test_many_commands_are_answered_at_a_time(commands, directory):
     assert {answer.lookupTopicResponse.brokerServiceUrl for answer in answers} == {
         "pulsar://owner:6650"
     }
-
-
-async def test_every_command_is_authorized_before_the_directory_is_read(
-    commands, directory, monkeypatch
-):
-    asked = []
-
-    def refuse(_principal, action, resource):
-        asked.append((action.value, resource.name))
-        raise Forbidden("not you")
-
-    monkeypatch.setattr(authorization, "authorize", refuse)
-    listing = BaseCommand(
-        type=BaseCommand.GET_TOPICS_OF_NAMESPACE,
-        getTopicsOfNamespace=pulsar.CommandGetTopicsOfNamespace(
-            request_id=7, namespace="acme/orders"
-        ),
-    )
-
-    looked_up = await commands.answer(lookup())
-    listed = await commands.answer(listing)
-
-    assert looked_up.lookupTopicResponse.error == pulsar.AuthorizationError
-    assert listed.error.error == pulsar.AuthorizationError
-    assert asked == [("look_up", TOPIC), ("list", "acme/orders")]
-    assert directory.asked == []
 
 
 async def test_a_long_list_holds_memory_until_its_client_has_read_it(directory):

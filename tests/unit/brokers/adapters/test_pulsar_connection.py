@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from nextgen.kernel.errors import Forbidden
-from nextgen.kernel.governance.access import Action, Resource
+from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action, Resource
 from nextgen.kernel.limits.pulsar import CONNECTION_REQUESTS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.frames import FIELD_OF_TYPE
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.settings import TopicListSettings
-from nextgen.runtime.security.authorization import everyone as authorization
 from protos.pulsar import PulsarApi_pb2 as pulsar
+from tests.support.authorization import AllowList
 from tests.support.brokers.world import TOPIC, BrokerWorld, settle
 from tests.support.pulsar.bad_patterns import CASES, PatternCase
 from tests.support.pulsar.fake_layouts import FakeLayouts, layout_of
@@ -359,42 +359,41 @@ async def test_a_client_that_asks_for_too_much_at_a_time_is_not_read(world: Brok
     assert len(world.broker("a").topics.get(TOPIC).producers) == CONNECTION_REQUESTS_MAX
 
 
-async def test_a_client_that_may_not_produce_or_consume_is_refused(
-    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, str]] = []
+def authorizing(world: BrokerWorld) -> AllowList:
+    """Return what decides about the clients of broker a from now on."""
+    allow = AllowList()
+    allow.allow(ANONYMOUS.name, Action.CONNECT, CLUSTER)
+    shared = world.broker("a").front.shared
+    shared.greeting = replace(shared.greeting, authorizer=allow)
+    return allow
 
-    def refuse(_principal: object, action: Action, resource: Resource) -> None:
-        if action is not Action.CONNECT:
-            asked.append((action.value, resource.name))
-            raise Forbidden("not you")
 
-    monkeypatch.setattr(authorization, "authorize", refuse)
+async def test_a_client_that_may_not_produce_or_consume_is_refused(world: BrokerWorld) -> None:
+    allow = authorizing(world)
     world.assign(TOPIC, "a")
     client = world.broker("a").client()
 
     produced = await client.producer()
     consumed = await client.subscribe()
 
-    assert (produced.error, produced.message) == (pulsar.AuthorizationError, "not you")
-    assert (consumed.error, consumed.message) == (pulsar.AuthorizationError, "not you")
-    assert asked == [("produce", TOPIC), ("consume", TOPIC)]
+    assert (produced.error, consumed.error) == (pulsar.AuthorizationError,) * 2
+    assert "no permission to produce" in produced.message
+    assert "no permission to consume" in consumed.message
+    assert [each[1:3] for each in allow.asked[1:]] == [
+        (Action.PRODUCE, Resource.topic(TOPIC)),
+        (Action.CONSUME, Resource.topic(TOPIC)),
+    ]
 
 
-async def test_a_message_and_its_acknowledgement_are_not_authorized_by_themselves(
-    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def note(_principal: object, action: Action, _resource: Resource) -> None:
-        asked.append(action.value)
-
-    monkeypatch.setattr(authorization, "authorize", note)
+async def test_a_message_and_its_acknowledgement_are_not_asked_for(world: BrokerWorld) -> None:
+    allow = authorizing(world)
+    allow.allow(ANONYMOUS.name, Action.PRODUCE, Resource.topic(TOPIC))
+    allow.allow(ANONYMOUS.name, Action.CONSUME, Resource.topic(TOPIC))
     world.assign(TOPIC, "a")
     client = world.broker("a").client()
     await client.producer()
     await client.subscribe()
-    opened = [*asked]
+    opened = len(allow.asked)
 
     for number in range(3):
         client.send(number)
@@ -402,5 +401,68 @@ async def test_a_message_and_its_acknowledgement_are_not_authorized_by_themselve
         client.ack(message)
     await client.receipts(3)
 
-    assert opened[-2:] == ["produce", "consume"]
-    assert asked == opened
+    assert opened == 3
+    assert len(allow.asked) == opened
+
+
+@pytest.mark.parametrize("action", [Action.PRODUCE, Action.CONSUME])
+async def test_a_client_whose_permission_is_taken_back_is_disconnected_and_others_are_not(
+    world: BrokerWorld, action: Action
+) -> None:
+    allow = authorizing(world)
+    topic = Resource.topic(TOPIC)
+    allow.allow(ANONYMOUS.name, Action.PRODUCE, topic)
+    allow.allow(ANONYMOUS.name, Action.CONSUME, topic)
+    world.assign(TOPIC, "a")
+    producing, consuming = world.broker("a").client(), world.broker("a").client()
+    await producing.producer()
+    await consuming.subscribe()
+    allow.revoke(ANONYMOUS.name, action, topic)
+
+    gone, stays = producing, consuming
+    if action is Action.CONSUME:
+        gone, stays = consuming, producing
+    assert gone.transport.was_aborted
+    assert not stays.transport.is_closed
+
+
+async def test_what_was_closed_is_used_no_more(world: BrokerWorld) -> None:
+    allow = authorizing(world)
+    topic = Resource.topic(TOPIC)
+    allow.allow(ANONYMOUS.name, Action.PRODUCE, topic)
+    allow.allow(ANONYMOUS.name, Action.CONSUME, topic)
+    world.assign(TOPIC, "a")
+    client = world.broker("a").client()
+    await client.producer()
+    await client.subscribe()
+    (access,) = allow.sessions
+    assert set(access.kept.elements()) == {
+        (Action.PRODUCE, topic, ""),
+        (Action.CONSUME, topic, "sub"),
+    }
+
+    await client.request(pulsar.BaseCommand.CLOSE_PRODUCER, producer_id=0)
+    await client.request(pulsar.BaseCommand.CLOSE_CONSUMER, consumer_id=0)
+
+    assert not +access.kept
+    allow.revoke(ANONYMOUS.name, Action.PRODUCE, topic)
+    assert not client.transport.is_closed
+
+
+async def test_a_producer_and_a_consumer_that_could_not_be_connected_keep_nothing(
+    world: BrokerWorld,
+) -> None:
+    allow = authorizing(world)
+    topic = Resource.topic(TOPIC)
+    allow.allow(ANONYMOUS.name, Action.PRODUCE, topic)
+    allow.allow(ANONYMOUS.name, Action.CONSUME, topic)
+    world.broker("b")
+    world.assign(TOPIC, "b")
+    client = world.broker("a").client()
+    produced = await client.producer()
+    consumed = await client.subscribe()
+
+    assert produced.error
+    assert consumed.error
+    (access,) = allow.sessions
+    assert not +access.kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from discovery.domain.fairness import DEFAULT_FAIRNESS, Fairness
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action, Resource
 from nextgen.kernel.limits.discovery import (
     DISCOVERY_ROUNDS_BETWEEN_TURNS,
     DISCOVERY_SHORT_READ_BYTES,
@@ -27,10 +29,10 @@ from nextgen.kernel.limits.pulsar import (
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import MetadataCommands
-from nextgen.runtime.security.authorization import everyone as authorization
-from protos.pulsar.PulsarApi_pb2 import BaseCommand
+from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandUnsubscribe, ServerError
+from tests.support.authorization import AllowList
 from tests.support.pulsar.fast_path import KnowsEverything
-from tests.support.pulsar.frames import connect_frame, lookup_command
+from tests.support.pulsar.frames import TOPIC, connect_frame, lookup_command
 from tests.support.pulsar.transport import MemoryTransport
 
 WAITING_MAX = DISCOVERY_CONNECTION_COMMANDS_WAITING_MAX
@@ -289,12 +291,80 @@ async def test_a_connection_that_closed_has_no_further_turns(cached):
     assert len(answered(client)) == before
 
 
-async def test_a_lookup_that_the_cache_answers_is_not_authorized_by_itself(cached, monkeypatch):
+def request_id_of_answer(command: BaseCommand) -> int:
+    return command.lookupTopicResponse.request_id or command.error.request_id
+
+
+def authorizing(world: World) -> AllowList:
+    """Return what decides about the clients of ``world`` from now on."""
+    allow = AllowList()
+    allow.allow(ANONYMOUS.name, Action.CONNECT, CLUSTER)
+    world.services.greeting = replace(world.services.greeting, authorizer=allow)
+    return allow
+
+
+async def test_a_lookup_of_what_may_be_looked_up_is_not_asked_for(cached):
+    allow = authorizing(cached)
+    allow.allow(ANONYMOUS.name, Action.LOOK_UP, Resource.namespace("public/default"))
     transport = cached.connect()
-    asked = []
-    monkeypatch.setattr(authorization, "authorize", lambda *what: asked.append(what))
+    allow.sessions[0].refresh()
+    asked = len(allow.asked)
 
     transport.receive(lookups(3))
 
     assert answered(transport) == [1, 2, 3]
-    assert asked == []
+    assert len(allow.asked) == asked
+
+
+async def test_a_lookup_of_anything_else_is_asked_for_although_the_cache_has_it(cached):
+    allow = authorizing(cached)
+    transport = cached.connect()
+    transport.receive(lookups(2))
+
+    assert [each.lookupTopicResponse.error for each in transport.commands()] == [
+        ServerError.AuthorizationError
+    ] * 2
+    assert allow.asked[1:] == [(ANONYMOUS.name, Action.LOOK_UP, Resource.topic(TOPIC), "")] * 2
+
+
+async def test_a_permission_taken_back_ends_lookups_from_the_cache_at_once(cached):
+    allow = authorizing(cached)
+    namespace = Resource.namespace("public/default")
+    allow.allow(ANONYMOUS.name, Action.LOOK_UP, namespace)
+    transport = cached.connect()
+    allow.sessions[0].refresh()
+    transport.receive(lookups(1))
+    allow.revoke(ANONYMOUS.name, Action.LOOK_UP, namespace)
+    transport.receive(lookups(1, first=2))
+
+    first, second = transport.commands()
+    assert not first.lookupTopicResponse.HasField("error")
+    assert second.lookupTopicResponse.error == ServerError.AuthorizationError
+
+
+async def test_a_long_read_waits_behind_a_command_whose_permission_is_not_known(cached):
+    allow = authorizing(cached)
+    slow = Resource.topic("persistent://public/slow/topic")
+    allow.allow(ANONYMOUS.name, Action.LOOK_UP, Resource.namespace("public/default"), slow)
+    transport = cached.connect()
+    allow.unknown.add(slow)
+    allow.sessions[0].refresh()
+    allow.known.clear()
+    first = encode_command(lookup_command(request_id=1, topic=slow.name))
+    unknown_watch = encode_command(
+        BaseCommand(
+            type=BaseCommand.UNSUBSCRIBE,
+            unsubscribe=CommandUnsubscribe(consumer_id=1, request_id=2),
+        )
+    )
+    transport.receive(first + unknown_watch + lookups(2, first=3))
+
+    assert transport.is_reading_paused
+    assert transport.commands() == []
+
+    allow.known.set()
+    await rounds(10)
+
+    # The first waits for a shard now.
+    assert [request_id_of_answer(each) for each in transport.commands()] == [2, 3, 4]
+    assert not transport.is_reading_paused

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from nextgen.kernel.errors import Forbidden, Overloaded, Refused, Unavailable
+from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import (
     CONSUMER_SESSIONS_MAX,
@@ -295,17 +295,6 @@ async def test_the_classic_twin_of_a_name_stands_for_the_scalable_topic(world):
     await world.sent()
 
     assert world.consumers.joined[0].request.topic == parse_topic(NAME)
-
-
-async def test_one_that_may_not_consume_is_refused(world, monkeypatch):
-    def forbid(*_):
-        raise Forbidden("not you")
-
-    monkeypatch.setattr(module.authorization, "authorize", forbid)
-
-    world.subscribe()
-
-    assert response_in(await world.sent()).error == pulsar.AuthorizationError
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from nextgen.kernel.errors import Forbidden, Refused, Unavailable
+from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import (
     LAYOUT_WATCH_ATTEMPTS_MAX,
@@ -254,18 +254,6 @@ async def test_names_without_a_layout_are_refused_and_the_connection_stays(world
     assert world.shared.refused == 1
     world.look_up()
     assert len(await world.sent()) == 1
-
-
-async def test_who_may_not_look_a_topic_up_does_not_watch_it(world, monkeypatch):
-    def refuse(*_):
-        raise Forbidden("not you")
-
-    monkeypatch.setattr(module.authorization, "authorize", refuse)
-    world.look_up()
-
-    (update,) = await world.sent()
-
-    assert update.error == pulsar.AuthorizationError
 
 
 async def test_a_mistake_of_ours_is_answered(world):

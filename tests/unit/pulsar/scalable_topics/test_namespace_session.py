@@ -8,7 +8,7 @@ import random
 import pytest
 
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
-from nextgen.kernel.errors import Forbidden, Overloaded, Unavailable
+from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.kernel.limits.cluster import PROPERTIES_MAX
 from nextgen.kernel.limits.scalable import (
     NAMESPACE_WATCH_ATTEMPTS_MAX,
@@ -376,16 +376,6 @@ async def test_filters_that_no_topic_can_match_are_refused(world, pairs):
     assert update.error == pulsar.NotAllowedError
     assert len(update.message) < 500
     assert not world.node.streams.watches
-
-
-async def test_who_may_not_list_the_namespace_is_refused(world, monkeypatch):
-    def refuse(*_):
-        raise Forbidden("not yours")
-
-    monkeypatch.setattr(module.authorization, "authorize", refuse)
-    world.watch()
-    (update,) = await world.sent()
-    assert update.error == pulsar.AuthorizationError
 
 
 async def test_namespace_watches_per_connection_max_are_served_and_one_more_is_refused(world):
