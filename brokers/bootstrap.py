@@ -120,7 +120,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
             config, agent, link, stack, acknowledgements, security.tls, authenticator
         )
         load_meter.front = front
-        gate = ClientGate(authenticator)
+        gate = ClientGate(authenticator, config.cluster_id)
         server = await _start_server(config, agent, front, acknowledgements, security, gate)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
         REGISTRY.register(BrokerCollector(agent, front))
@@ -350,6 +350,7 @@ async def _start_server(
         clock=now_ms,
         acknowledgements=acknowledgements,
         sources=None if front is None else front.sources,
+        authorizer=None if front is None else front.shared.authorizer,
     )
     add_BrokerServiceServicer_to_server(servicer, server.server)
     if front is not None:

@@ -88,6 +88,7 @@ class DiscoveryNode:
             core.watch_registry,
             core.counters,
             lambda: core.link.view.shard_map_version,
+            core.authorizer,
         )
         self._registry = registry or REGISTRY
         self._collector = DiscoveryCollector(self._report)
@@ -109,7 +110,11 @@ class DiscoveryNode:
             LinkConfiguration(core.link),
         )
         self.rest = RestFrame(
-            all_routes(services), core.dispatcher, core.counters, core.authenticator
+            all_routes(services),
+            core.dispatcher,
+            core.counters,
+            core.authenticator,
+            core.authorizer,
         )
         self._probes = Probes(core.readiness, self._registry, routes=self.rest.mounted())
 
@@ -124,7 +129,7 @@ class DiscoveryNode:
             [SERVICE_NAME],
             interceptors=[
                 self._security.gate,
-                ClientGate(self.core.authenticator),
+                ClientGate(self.core.authenticator, config.cluster_id),
                 MalformedRequests(),
             ],
             connection_calls_max=config.fairness.connection_calls_max,

@@ -178,11 +178,10 @@ class ClientIdentity:
         original: Authenticated | None,
     ) -> None:
         named = connect.original_principal if original is None else original.role
-        role = self._authenticator.check_original(own.role, named)
+        principal = self._authenticator.principal(own.role, named)
         self._own, self._original = own, original
         self._method = method if original is None else connect.original_auth_method or method
-        proxy = own.role if role != own.role else ""
-        self._connection.admit(connect, Principal(role, proxy))
+        self._connection.admit(connect, principal)
 
     def _refreshed(self, found: Authenticated) -> None:
         before = self._own if self._original is None else self._original

@@ -27,6 +27,8 @@ class AllowList:
         self.known = asyncio.Event()
         self.known.set()
         self.asked: list[Asked] = []
+        self.checked: list[Asked] = []
+        """What ``check`` was called with."""
         self.sessions: list[AllowListAccess] = []
         """Those that are open."""
 
@@ -56,6 +58,7 @@ class AllowList:
     async def check(
         self, principal: Principal, action: Action, resource: Resource, subscription: str = ""
     ) -> None:
+        self.checked.append((principal.name, action, resource, subscription))
         if resource in self.unavailable:
             raise Unavailable("permissions cannot be read")
         if resource in self.unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from heapq import nsmallest
 from typing import Any
@@ -20,8 +20,10 @@ from brokers.service.feeds.source_sessions import SourceSessions
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.topics.open_topics import Topics
 from brokers.wire import held_item, serving
+from nextgen.client.transport.caller import OPERATOR, caller
 from nextgen.client.wire.errors import abort
-from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
+from nextgen.kernel.errors import Forbidden, InvalidRequest, MetadataError, Unavailable
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.limits.cluster import (
     NAMES_PER_GET_MAX,
     SERVES_NAMES_MAX,
@@ -30,6 +32,7 @@ from nextgen.kernel.limits.cluster import (
 from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
 from nextgen.kernel.limits.rest import HELD_NAMESPACES_PAGE_MAX, HELD_UNITS_PER_TURN
 from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerServiceServicer
 
@@ -49,7 +52,10 @@ class BrokerServicer(BrokerServiceServicer):
         clock: Clock,
         acknowledgements: Acknowledgements | None = None,
         sources: SourceSessions | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        """``authorizer``: decides what clients may look up; None: everything."""
+        self._authorizer = authorizer
         self._agent = agent
         self._topics = topics
         self._sources = sources
@@ -188,10 +194,31 @@ class BrokerServicer(BrokerServiceServicer):
             counters["sources_followed"] = self._sources.source_count
         return counters
 
+    async def _authorize(self, topics: Iterable[str]) -> None:
+        """Return if the caller may look up all of ``topics``.
+
+        Raises:
+            Forbidden: It may not, or one is no topic's name.
+            Unavailable: Permissions cannot be read at the moment.
+        """
+        principal = caller()
+        if self._authorizer is None or principal is OPERATOR:
+            return
+        for topic in topics:
+            try:
+                name = parse_topic(topic)
+            except InvalidName as error:
+                raise Forbidden(str(error)) from error
+            await self._authorizer.check(principal, Action.LOOK_UP, Resource.topic(name.text))
+
     async def _answer(self, request: wire.ServesRequest, context: _Context) -> wire.ServesResponse:
         if len(request.topics) > SERVES_NAMES_MAX:
             message = f"{len(request.topics)} names in one message, at most {SERVES_NAMES_MAX}"
             await abort(context, InvalidRequest(message))
+        try:
+            await self._authorize(request.topics)
+        except MetadataError as error:
+            await abort(context, error)
         holding = self._agent.session.holding
         now_ms = self._clock()
         self._agent.counters.names_checked += len(request.topics)

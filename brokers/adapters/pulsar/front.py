@@ -123,7 +123,14 @@ class PulsarFront:
                 consumers,
                 NamespaceWatches(scalable_lists, commands.permits) if scalable_lists else None,
             )
-        self.shared = Front(self.topics, commands, self.topic_watches, self.scalable, authenticator)
+        self.shared = Front(
+            self.topics,
+            commands,
+            self.topic_watches,
+            self.scalable,
+            authenticator,
+            authorizer,
+        )
         """The parts that all connections of this broker share."""
         self._server = PulsarServer(
             lambda keep_alive: BrokerConnection(keep_alive, self.shared),

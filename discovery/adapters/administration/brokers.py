@@ -66,9 +66,16 @@ class Brokers:
                 f"{_BROKERS}/ready",
                 self._ready,
                 "Whether this node can answer for any topic",
+                Action.CONNECT,
                 media_type=TEXT,
             ),
-            _read(f"{_BROKERS}/version", self._served_version, "The version", media_type=TEXT),
+            _read(
+                f"{_BROKERS}/version",
+                self._served_version,
+                "The version",
+                Action.CONNECT,
+                media_type=TEXT,
+            ),
             *self._configuration.routes(),
             _read(
                 f"{_BROKERS}/internal-configuration",
@@ -153,5 +160,5 @@ class Brokers:
             raise RestFailure(404, f"cluster {shown(cluster)} does not exist")
 
 
-def _read(path: str, work: Work, summary: str, **more: Any) -> Route:
-    return Route("GET", path, work, summary, Action.READ, answers={200: f"{summary}."}, **more)
+def _read(path: str, work: Work, summary: str, action: Action = Action.READ, **more: Any) -> Route:
+    return Route("GET", path, work, summary, action, answers={200: f"{summary}."}, **more)

@@ -59,7 +59,7 @@ class Clusters:
                 _CLUSTERS,
                 self._list,
                 "All clusters: this one",
-                Action.LIST,
+                Action.CONNECT,  # Everybody with a role, as with Pulsar.
                 answers={200: "Its name."},
             ),
             Route(

@@ -14,7 +14,7 @@ from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.policies.policy_table import (
@@ -62,6 +62,7 @@ class PolicyRoutes:
                 partial(self._get, policy),
                 policy.summary,
                 Action.READ,
+                scope=ResourceKind.NAMESPACE,
                 query=APPLIED if self.has_applied else {},
                 topic_domain=self.topic_domain,
                 answers={200: unset, **({204: "Unset."} if policy.unset is UNSET else {})},

@@ -13,7 +13,7 @@ from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import TEXT_VALUE, Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.governance.policies import Policies
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.policy_table import without_contradiction
@@ -41,6 +41,7 @@ class QuotaRoutes:
                 self._get,
                 "Backlog quotas by kind",
                 Action.READ,
+                scope=ResourceKind.NAMESPACE,
                 query=APPLIED if self.has_applied else {},
                 answers={200: "The quotas that are set."},
             ),

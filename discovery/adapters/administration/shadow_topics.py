@@ -16,10 +16,11 @@ from discovery.adapters.resources.topics import TOPIC
 from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import Body, Route
+from discovery.domain.shadow_access import Needs, needs_of_shadows
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.limits.shadow import SHADOW_LIST_BODY_BYTES_MAX, SHADOWS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 
@@ -48,6 +49,7 @@ class ShadowTopicRoutes:
                 self._get,
                 "The shadows that a topic feeds",
                 Action.READ,
+                scope=ResourceKind.NAMESPACE,
                 answers={200: "Their names.", 204: "None.", **partition},
             ),
             *(
@@ -57,6 +59,7 @@ class ShadowTopicRoutes:
                     self._set,
                     "Set the shadows that a topic feeds",
                     Action.CHANGE,
+                    besides=_listed,
                     body=_BODY,
                     answers={204: "They are set, and effective.", **partition, **refusals},
                 )
@@ -95,6 +98,10 @@ class ShadowTopicRoutes:
             await self._policies.change(
                 source, lambda policies: replace(policies, shadow_topics=names), deadline
             )
+
+
+def _listed(request: RestRequest) -> Needs:
+    return needs_of_shadows(_shadows(request.body))
 
 
 def _shadows(texts: list[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from discovery.adapters.rest.request import RestRequest, shown
 from discovery.adapters.rest.route import Body, Route
 from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.governance.policies import Policies
 from nextgen.pulsar.policies import policy_checks as checks
 from nextgen.pulsar.policies import policy_types as types
@@ -126,6 +126,7 @@ class TopicPolicyRoutes:
                 self._get_rate,
                 what,
                 Action.READ,
+                scope=ResourceKind.NAMESPACE,
                 query=APPLIED,
                 answers={200: "The rate.", 204: "Unset."},
             ),

@@ -22,7 +22,7 @@ from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.errors import InvalidRequest, Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.limits.rest import REST_SCHEMA_BODY_BYTES_MAX
 from nextgen.kernel.routing.names import TopicName
 from protos.nextgen.v1 import topic_admin_pb2 as admin_pb
@@ -81,7 +81,7 @@ class Schemas:
                 "schema",
                 self._add,
                 "Add a version to a topic's schema",
-                Action.CHANGE,
+                Action.PRODUCE,
                 {200: "Its version.", 409: "It is not compatible.", 422: "It is no schema."},
             ),
             Route(
@@ -99,6 +99,7 @@ class Schemas:
                 "Whether a schema may become a topic's next version",
                 Action.READ,
                 {200: "Whether it may, and the strategy.", 422: "It is no schema."},
+                scope=ResourceKind.NAMESPACE,
             ),
             _post(
                 "version",
@@ -206,6 +207,14 @@ def _schema(request: RestRequest) -> admin_pb.TopicSchema:
     return admin_pb.TopicSchema(name=name, kind=kind, data=data, properties=body.properties or {})
 
 
-def _post(path: str, work: Work, summary: str, action: Action, answers: dict[int, str]) -> Route:
+def _post(
+    path: str,
+    work: Work,
+    summary: str,
+    action: Action,
+    answers: dict[int, str],
+    scope: ResourceKind | None = None,
+) -> Route:
     body = Body(TypeAdapter(SchemaBody), bytes_max=REST_SCHEMA_BODY_BYTES_MAX)
-    return Route("POST", f"{SCHEMAS}/{path}", work, summary, action, body=body, answers=answers)
+    path = f"{SCHEMAS}/{path}"
+    return Route("POST", path, work, summary, action, body=body, answers=answers, scope=scope)

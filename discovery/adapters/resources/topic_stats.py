@@ -65,14 +65,19 @@ class TopicStats:
                 "What is stored of each partition",
             ),
             _read("internal-info", self._info, "A topic's ledgers and cursors"),
-            _read("lastMessageId", self._last, "The last entry of a topic"),
-            _read("messageid/{timestamp}", self._by_time, "The first message since a time"),
+            _read("lastMessageId", self._last, "The last entry of a topic", Action.CONSUME),
+            _read(
+                "messageid/{timestamp}",
+                self._by_time,
+                "The first message since a time",
+                Action.CONSUME,
+            ),
             Route(
                 "PUT",
                 f"{TOPIC}/backlogSize",
                 self._backlog_size,
                 "The bytes from a message on",
-                Action.READ,
+                Action.CONSUME,
                 body=_PLACE,
                 answers={200: "Estimated by the average size.", 405: "Not of such a topic."},
             ),
@@ -243,9 +248,9 @@ def _excluded(request: RestRequest) -> Mapping[str, bool]:
     }
 
 
-def _read(path: str, work: Work, summary: str, **more: Any) -> Route:
+def _read(path: str, work: Work, summary: str, action: Action = Action.READ, **more: Any) -> Route:
     answers = {200: f"{summary}.", 405: "Not of such a topic."}
-    return Route("GET", f"{TOPIC}/{path}", work, summary, Action.READ, answers=answers, **more)
+    return Route("GET", f"{TOPIC}/{path}", work, summary, action, answers=answers, **more)
 
 
 def _change(method: str, path: str, work: Work, summary: str, status: int) -> Route:

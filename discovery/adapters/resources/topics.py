@@ -14,6 +14,7 @@ from discovery.adapters.resources.topic_codes import refused_as
 from discovery.adapters.rest.answer import DONE, JSON, Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, TEXT_VALUE, Body, Route, Work
+from discovery.domain.shadow_access import Needs, needs_of_new_topic
 from discovery.service.admin.topic_operations import TopicOperations
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.access import Action
@@ -69,7 +70,15 @@ class Topics:
 
     def _of_topics(self) -> list[Route]:
         return [
-            _route("PUT", TOPIC, self._create, "Create a topic", Action.CREATE, body=_PROPERTIES),
+            _route(
+                "PUT",
+                TOPIC,
+                self._create,
+                "Create a topic",
+                Action.CREATE,
+                body=_PROPERTIES,
+                besides=lambda request: needs_of_new_topic(request.body),
+            ),
             _route(
                 "DELETE",
                 TOPIC,
@@ -90,6 +99,7 @@ class Topics:
                 "Create a topic with partitions",
                 Action.CREATE,
                 body=_NEW_PARTITIONS,
+                besides=_source_needed,
                 also={406: "The number of partitions is out of bounds."},
             ),
             _route(
@@ -236,6 +246,11 @@ def _whole(request: RestRequest) -> TopicName:
 def _check_count(partitions: int) -> None:
     if not 0 < partitions <= PARTITIONS_PER_TOPIC_MAX:
         raise RestFailure(406, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions")
+
+
+def _source_needed(request: RestRequest) -> Needs:
+    body = request.body
+    return needs_of_new_topic(body.properties) if isinstance(body, PartitionedTopic) else []
 
 
 def _route(

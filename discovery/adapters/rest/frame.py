@@ -38,15 +38,22 @@ from discovery.adapters.rest.table import RouteTable, variables
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.kernel.errors import MetadataError, Overloaded, Unauthenticated
-from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Principal, Resource
+from nextgen.kernel.governance.access import (
+    ANONYMOUS,
+    CLUSTER,
+    Action,
+    Principal,
+    Resource,
+    ResourceKind,
+)
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.inbound import LOG_FIELD_CHARACTERS_MAX
 from nextgen.kernel.limits.rest import REST_TENANT_REQUESTS_MAX
 from nextgen.kernel.routing.names import InvalidName
 from nextgen.pulsar.policies.refusal import PolicyRefused
 from nextgen.runtime.security.authentication.authenticator import Authenticator
-from nextgen.runtime.security.authentication.header import HEADER, credentials_in
-from nextgen.runtime.security.authorization import everyone as authorization
+from nextgen.runtime.security.authentication.header import HEADER, ORIGINAL, credentials_in
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="Pulsar", Basic realm="Pulsar"'}
 _OPENAPI_PATH = "/openapi.json"
@@ -68,9 +75,14 @@ class RestFrame:
         dispatcher: CommandDispatcher,
         counters: DiscoveryCounters,
         authenticator: Authenticator | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
-        """``authenticator``: checks who clients are, before anything of a request is looked at."""
+        """``authenticator``: checks who clients are, before anything of a request is looked at.
+
+        ``authorizer``: decides what they may do, before anything is begun.
+        """
         self._authenticator = authenticator
+        self._authorizer = authorizer
         self.table = RouteTable(routes)
         self._dispatcher = dispatcher
         self._counters = counters
@@ -89,7 +101,7 @@ class RestFrame:
         """Answer a request. Never raises."""
         self._counters.http_requests += 1
         try:
-            await self._authenticate(request)
+            principal = await self._authenticate(request)
         except (RestFailure, MetadataError) as error:
             return failure(error).response()
         routes, parts = self.table.find(request.rel_url.raw_path)
@@ -98,7 +110,7 @@ class RestFrame:
             return failure(_unserved(request, routes)).response()
         clock = asyncio.get_running_loop().time
         began_at = clock()
-        answer = await self._answer(route, parts, request)
+        answer = await self._answer(route, parts, request, principal)
         if not isinstance(answer, Answer):
             return answer
         if route.is_lookup:
@@ -107,12 +119,15 @@ class RestFrame:
         return answer.response()
 
     async def _answer(
-        self, route: Route, parts: Sequence[str], request: web.Request
+        self, route: Route, parts: Sequence[str], request: web.Request, principal: Principal
     ) -> Answer | web.StreamResponse:
         """Return the answer, or what is left of it when it was sent piece by piece."""
         try:
-            wanted = await _read(route, parts, request)
-            authorization.authorize(ANONYMOUS, route.action, _resource(wanted))
+            wanted = _head(route, parts, request)
+            await self._authorize(principal, asked(route, wanted), wanted.parts)
+            await _take_body(route, wanted, request)
+            if route.besides is not None:
+                await self._authorize(principal, route.besides(wanted), wanted.parts)
             with self._room(route, wanted):
                 answer = await self._dispatcher.answer(partial(route.work, wanted))
                 return await answer.send(request) if isinstance(answer, Stream) else answer
@@ -127,6 +142,23 @@ class RestFrame:
             path = shortened(request.raw_path, LOG_FIELD_CHARACTERS_MAX)
             _logger.exception("a request over HTTP failed", method=route.method, path=path)
             return failure(RestFailure(500, repr(error)))
+
+    async def _authorize(
+        self,
+        principal: Principal,
+        needs: Iterable[tuple[Action, Resource]],
+        parts: Mapping[str, str],
+    ) -> None:
+        """Return if the client may do all of it.
+
+        Raises:
+            Forbidden: It may not.
+            Unavailable: Permissions cannot be read at the moment.
+        """
+        if self._authorizer is not None:
+            for action, resource in needs:
+                subscription = parts.get("subscription", "") if action is Action.CONSUME else ""
+                await self._authorizer.check(principal, action, resource, subscription)
 
     @contextmanager
     def _room(self, route: Route, wanted: RestRequest) -> Iterator[None]:
@@ -170,7 +202,7 @@ class RestFrame:
                 found = await self._authenticator.authenticate(credentials)
         except Unauthenticated as error:
             raise RestFailure(401, str(error), _CHALLENGE) from error
-        return Principal(found.role)
+        return self._authenticator.principal(found.role, request.headers.get(ORIGINAL, ""))
 
     async def _openapi(self, request: web.Request) -> web.Response:
         try:
@@ -182,25 +214,34 @@ class RestFrame:
         return self._document.response()
 
 
-async def _read(route: Route, parts: Sequence[str], request: web.Request) -> RestRequest:
+def asked(route: Route, request: RestRequest) -> list[tuple[Action, Resource]]:
+    """Return what the client of a request has to be allowed, by its path.
+
+    Raises:
+        InvalidName: A part of the path is no name.
+    """
+    return [(route.action, _resource(request, route.scope))]
+
+
+def _head(route: Route, parts: Sequence[str], request: web.Request) -> RestRequest:
+    """Return the request without its body."""
     check_accepts(request.headers.get("Accept", ""), route.media_type)
     named = variables(route, parts)
     values = parameters(request.rel_url.raw_query_string)
-    body: object = None
-    media_type = ""
-    if route.body is not None and request.body_exists:
-        body, media_type = await _read_body(route.body, request)
-    elif route.body is not None and route.body.is_required:
-        raise RestFailure(400, "the request has no body")
     return RestRequest(
         named,
         {name: given[-1] for name, given in values.items()},
         values,
-        body,
-        media_type,
-        request.headers,
+        headers=request.headers,
         topic_domain=route.topic_domain,
     )
+
+
+async def _take_body(route: Route, wanted: RestRequest, request: web.Request) -> None:
+    if route.body is not None and request.body_exists:
+        wanted.body, wanted.media_type = await _read_body(route.body, request)
+    elif route.body is not None and route.body.is_required:
+        raise RestFailure(400, "the request has no body")
 
 
 async def _read_body(body: Body, request: web.Request) -> tuple[object, str]:
@@ -212,16 +253,18 @@ async def _read_body(body: Body, request: web.Request) -> tuple[object, str]:
     return parsed_body(quoted(data) if body.is_text else data, body.type), media_type
 
 
-def _resource(request: RestRequest) -> Resource:
-    """Return the resource that the path names.
+def _resource(request: RestRequest, scope: ResourceKind | None) -> Resource:
+    """Return the resource that the path names, or the one of kind ``scope`` that contains it.
 
     Raises:
         InvalidName: A part of it is malformed.
     """
     parts = request.parts
-    if "topic" in parts:
+    if scope is ResourceKind.CLUSTER:
+        return CLUSTER
+    if "topic" in parts and scope in (None, ResourceKind.TOPIC):
         return Resource.topic(request.topic().text)
-    if "namespace" in parts:
+    if "namespace" in parts and scope is not ResourceKind.TENANT:
         return Resource.namespace(request.namespace().text)
     return Resource.tenant(request.tenant()) if "tenant" in parts else CLUSTER
 

@@ -6,7 +6,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from discovery.adapters.rest.answer import JSON, Answer, Stream
 from discovery.adapters.rest.request import RestRequest
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, Resource, ResourceKind
 from nextgen.kernel.limits.cluster import NAME_PART_BYTES_MAX, TOPIC_LOCAL_NAME_BYTES_MAX
 from nextgen.kernel.limits.rest import REST_BODY_BYTES_MAX
 from nextgen.kernel.routing.names import Domain
@@ -69,7 +69,7 @@ class Route:
     work: Work
     summary: str
     action: Action
-    """The action on the resource that the path names: see ``authorization``."""
+    """The action on the resource that the path names, which the client has to be allowed."""
     _: KW_ONLY
     body: Body | None = None
     query: Mapping[str, Schema] = field(default_factory=dict)
@@ -80,6 +80,12 @@ class Route:
     """Media type of a successful answer with a body."""
     topic_domain: str = Domain.PERSISTENT.value
     """The domain of the path's topic, if the path names none."""
+    scope: ResourceKind | None = None
+    """The kind of resource that ``action`` is on, of those that contain what the path names; None:
+    what it names. Whoever may read a namespace administers it, so this is how a route is for the
+    tenant's admins, or with ``CLUSTER`` for superusers."""
+    besides: Callable[[RestRequest], Iterable[tuple[Action, Resource]]] | None = None
+    """What else the client has to be allowed, by the body."""
     is_lookup: bool = False
     """Whether it counts as a lookup in the cluster's objective."""
 

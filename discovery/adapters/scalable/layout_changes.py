@@ -14,7 +14,7 @@ from discovery.adapters.scalable.topics import TOPIC
 from discovery.service.scalable.layouts import MIGRATE, LayoutService
 from discovery.service.scalable.topics import ScalableTopics, segment_of
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.limits.scalable import BUCKETS_PER_SEGMENT_MAX
 from nextgen.kernel.routing.names import Domain
 from nextgen.kernel.scalable.buckets import equal_buckets
@@ -38,14 +38,23 @@ class LayoutChangeRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            _change("split/{segment}", self._split, "Split a segment into halves"),
             _change(
-                "merge/{segment}/{other}", self._merge, "Merge two segments of adjacent ranges"
+                "split/{segment}",
+                self._split,
+                "Split a segment into halves",
+                scope=ResourceKind.CLUSTER,
+            ),
+            _change(
+                "merge/{segment}/{other}",
+                self._merge,
+                "Merge two segments of adjacent ranges",
+                scope=ResourceKind.CLUSTER,
             ),
             _change(
                 "rebucket/{segment}",
                 self._rebucket,
                 "Give a segment another number of entry buckets",
+                scope=ResourceKind.CLUSTER,
                 query={"bucketCount": _BUCKETS},
             ),
             _change(

@@ -42,7 +42,6 @@ class SubscriptionRoutes:
                 SUBSCRIPTION,
                 self._delete,
                 "Delete a subscription from all segments",
-                action=Action.DELETE,
             ),
             _route(
                 "POST",
@@ -103,8 +102,6 @@ def _route(
     path: str,
     work: Work,
     summary: str,
-    *,
-    action: Action = Action.CHANGE,
     **more: Any,
 ) -> Route:
     return Route(
@@ -112,7 +109,7 @@ def _route(
         path,
         work,
         summary,
-        action,
+        Action.CONSUME,
         topic_domain=Domain.TOPIC.value,
         answers={204: "It is done.", 409: "The subscription is being deleted."},
         **more,

@@ -16,6 +16,7 @@ from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import BOOLEAN, Body, Route, Work
 from discovery.adapters.scalable.layout_content import metadata_texts
 from discovery.adapters.scalable.stats_sum import StatsSum
+from discovery.domain.shadow_access import needs_of_new_topic
 from discovery.service.scalable.topics import ScalableTopics, name_of, segment_of
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.events.decider import RejectionCode
@@ -49,6 +50,7 @@ class ScalableTopicRoutes:
                 "Create a scalable topic",
                 Action.CREATE,
                 body=_PROPERTIES,
+                besides=lambda request: needs_of_new_topic(request.body),
                 query={"numInitialSegments": _SEGMENTS},
                 answers={204: "It is done.", 409: "It exists, or a classic topic of this name."},
             ),

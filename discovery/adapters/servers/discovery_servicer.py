@@ -14,8 +14,9 @@ import grpc.aio
 import structlog
 from google.protobuf.message import Message
 
-from discovery.adapters.servers.call_authorization import authorizer
+from discovery.adapters.servers.call_access import Needs, needs_of_call, needs_of_watch
 from discovery.adapters.servers.lookup_stream import LookupStreamCall
+from discovery.adapters.servers.permitted_lookups import answer_permitted
 from discovery.adapters.servers.public_watch_call import serve_watch
 from discovery.domain.watch_scope import WatchedKind
 from discovery.service.admin.evacuations import EvacuationService
@@ -29,11 +30,11 @@ from discovery.service.lookups.lookup import LookupService
 from discovery.service.scalable.layouts import LayoutService
 from discovery.service.status import StatusService
 from discovery.service.watches.registry import AnyWatch, WatchRegistry
+from nextgen.client.transport.caller import OPERATOR, caller
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, MetadataError
-from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
-from nextgen.runtime.security.authorization import everyone as authorization
+from nextgen.runtime.security.authorization.authorizer import Access, Authorizer
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
@@ -55,6 +56,9 @@ Work = Callable[[Any, int], Awaitable[Message]]
 
 OpenWatch = Callable[[pb.WatchRequest], AnyWatch]
 
+WatchNeeds = Callable[[pb.WatchRequest], Needs]
+"""Returns what a watch needs to be allowed."""
+
 _logger = structlog.get_logger(__name__)
 
 
@@ -75,7 +79,10 @@ class DiscoveryServicer:
         watches: WatchRegistry,
         counters: DiscoveryCounters,
         shard_map_version: Callable[[], int],
+        authorizer: Authorizer | None = None,
     ) -> None:
+        """``authorizer``: decides what clients may do; None: everybody may do everything."""
+        self._authorizer = authorizer
         self._watches = watches
         self._lookups = lookups
         self._inventory = inventory
@@ -145,7 +152,7 @@ class DiscoveryServicer:
         }
         handlers: dict[str, Any] = {
             method: grpc.unary_unary_rpc_method_handler(
-                self._unary(method, authorizer(method, request_type), work),
+                self._unary(method, work),
                 request_deserializer=request_type.FromString,
                 response_serializer=lambda response: response.SerializeToString(),
             )
@@ -154,32 +161,41 @@ class DiscoveryServicer:
         # Without serializers these get and give bytes.
         handlers["Lookup"] = grpc.unary_unary_rpc_method_handler(self._lookup)
         handlers["LookupStream"] = grpc.stream_stream_rpc_method_handler(self._lookup_stream)
-        openings: dict[str, OpenWatch] = {
-            method: partial(self._watches.open, kind) for method, kind in _WATCHES.items()
+        openings: dict[str, tuple[OpenWatch, WatchNeeds]] = {
+            method: (partial(self._watches.open, kind), partial(needs_of_watch, kind))
+            for method, kind in _WATCHES.items()
         }
-        openings["WatchShardMap"] = self._watches.open_shard_map
-        for method, open_watch in openings.items():
+        openings["WatchShardMap"] = (
+            self._watches.open_shard_map,
+            partial(needs_of_call, "WatchShardMap"),
+        )
+        for method, opening in openings.items():
             handlers[method] = grpc.unary_stream_rpc_method_handler(
-                self._watch(open_watch), request_deserializer=pb.WatchRequest.FromString
+                self._watch(*opening), request_deserializer=pb.WatchRequest.FromString
             )
         return grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)
 
     async def _lookup(self, data: bytes, context: Any) -> bytes:
         try:
-            authorization.authorize(ANONYMOUS, Action.LOOK_UP, CLUSTER)
             if tracing.active is None:
-                return await self._lookups.answer(data, _timeout_ms(context))
+                return await self._looked_up(data, _timeout_ms(context))
             with tracing.span("discovery.Lookup", _traceparent(context)):
-                return await self._lookups.answer(data, _timeout_ms(context))
+                return await self._looked_up(data, _timeout_ms(context))
         except MetadataError as error:
             await abort(context, error, shard_map_version=self._shard_map_version())
 
-    async def _lookup_stream(self, _requests: Any, context: Any) -> None:
+    async def _looked_up(self, data: bytes, timeout_ms: int) -> bytes:
+        access = self._session()
+        if access is None:
+            return await self._lookups.answer(data, timeout_ms)
         try:
-            authorization.authorize(ANONYMOUS, Action.LOOK_UP, CLUSTER)
-        except Forbidden as error:
-            await abort(context, error, shard_map_version=self._shard_map_version())
-        stream = LookupStreamCall(self._lookups, context)
+            return await answer_permitted(self._lookups, access, data, timeout_ms)
+        finally:
+            access.close()
+
+    async def _lookup_stream(self, _requests: Any, context: Any) -> None:
+        access = self._session()
+        stream = LookupStreamCall(self._lookups, context, access)
         self._streams.add(stream)
         self._counters.streams_open += 1
         try:
@@ -188,26 +204,64 @@ class DiscoveryServicer:
         finally:
             self._counters.streams_open -= 1
             self._streams.discard(stream)
+            if access is not None:
+                access.close()
 
-    def _watch(self, open_watch: OpenWatch) -> Callable[[pb.WatchRequest, Any], Awaitable[None]]:
+    def _watch(
+        self, open_watch: OpenWatch, needs_of: WatchNeeds
+    ) -> Callable[[pb.WatchRequest, Any], Awaitable[None]]:
         async def handle(request: pb.WatchRequest, context: Any) -> None:
+            watch: AnyWatch | None = None
+            taken_back: list[Forbidden] = []
+
+            def revoked(reason: str) -> None:
+                taken_back.append(Forbidden(f"a permission in use was taken back: {reason}"))
+                if watch is not None:
+                    watch.fail(taken_back[0])
+
+            access = self._session(revoked)
             try:
-                authorization.authorize(ANONYMOUS, Action.LIST, CLUSTER)
-                watch = open_watch(request)
-            except MetadataError as error:
-                if isinstance(error, InvalidRequest):
-                    self._counters.requests_invalid += 1
-                await abort(context, error, shard_map_version=self._shard_map_version())
-            try:
-                await serve_watch(watch, context)
+                try:
+                    if access is not None:
+                        await keep_all(access, needs_of(request))
+                    if taken_back:
+                        raise taken_back[0]
+                    watch = open_watch(request)
+                except MetadataError as error:
+                    if isinstance(error, InvalidRequest):
+                        self._counters.requests_invalid += 1
+                    await abort(context, error, shard_map_version=self._shard_map_version())
+                try:
+                    await serve_watch(watch, context)
+                finally:
+                    await self._watches.close(watch)
             finally:
-                await self._watches.close(watch)
+                if access is not None:
+                    access.close()
 
         return handle
 
-    def _unary(
-        self, method: str, authorize: Callable[[Any], None], work: Work
-    ) -> Callable[[Any, Any], Awaitable[Message]]:
+    def _session(self, on_revoked: Callable[[str], None] = lambda _: None) -> Access | None:
+        """Return what the caller may do; None: everything."""
+        principal = caller()
+        if self._authorizer is None or principal is OPERATOR:
+            return None
+        return self._authorizer.session(principal, on_revoked)
+
+    async def _authorize(self, method: str, request: Any) -> None:
+        """Return if the caller may make this call.
+
+        Raises:
+            Forbidden: It may not.
+            Unavailable: Permissions cannot be read at the moment.
+            InvalidRequest: See ``needs_of_call``.
+        """
+        principal = caller()
+        if self._authorizer is not None and principal is not OPERATOR:
+            for need in needs_of_call(method, request):
+                await self._authorizer.check(principal, *need)
+
+    def _unary(self, method: str, work: Work) -> Callable[[Any, Any], Awaitable[Message]]:
         name = f"discovery.{method}"
 
         async def traced(request: Any, context: Any) -> Message:
@@ -218,7 +272,7 @@ class DiscoveryServicer:
 
         async def handle(request: Any, context: Any) -> Message:
             try:
-                authorize(request)
+                await self._authorize(method, request)
                 return await work(request, _timeout_ms(context))
             except MetadataError as error:
                 if isinstance(error, InvalidRequest):
@@ -231,6 +285,18 @@ class DiscoveryServicer:
                 await abort(context, failure, shard_map_version=self._shard_map_version())
 
         return traced
+
+
+async def keep_all(access: Access, needs: Needs) -> None:
+    """Keep what a call goes on using: all of it is allowed when this returns.
+
+    Raises:
+        Forbidden: Something of it is not.
+        Unavailable: Permissions cannot be read at the moment.
+    """
+    for need in needs:
+        await access.check(*need)
+        access.keep(*need)
 
 
 def _traceparent(context: Any) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any
 
 import grpc.aio
 import structlog
 
+from discovery.adapters.servers.permitted_lookups import answer_permitted, may_look_up_all
 from discovery.service.lookups.lookup import LookupService, OpenLookup
-from nextgen.kernel.errors import InvalidRequest, Unavailable
+from nextgen.kernel.errors import InvalidRequest, MetadataError, Unavailable
 from nextgen.kernel.limits.cluster import LOOKUP_MESSAGES_IN_FLIGHT_MAX
+from nextgen.runtime.security.authorization.authorizer import Access
 from nextgen.tasks.background import join, start
 
 _logger = structlog.get_logger(__name__)
@@ -25,9 +28,14 @@ class LookupStreamCall:
     """
 
     def __init__(
-        self, service: LookupService, context: grpc.aio.ServicerContext[bytes, bytes]
+        self,
+        service: LookupService,
+        context: grpc.aio.ServicerContext[bytes, bytes],
+        access: Access | None = None,
     ) -> None:
+        """``access``: what the caller may look up; None: everything."""
         self._service = service
+        self._access = access
         self._context: Any = context
         self._outbox: deque[bytes] = deque()
         self._has_output = asyncio.Event()
@@ -71,6 +79,10 @@ class LookupStreamCall:
                 await self._has_room.wait()
 
     def _take(self, data: bytes) -> None:
+        access = self._access
+        if access is not None and not may_look_up_all(access, data):
+            self._wait_for(self._answer_permitted(data, access))
+            return
         try:
             answer = self._service.answer_at_once(data)
         except InvalidRequest as error:
@@ -78,9 +90,22 @@ class LookupStreamCall:
         if isinstance(answer, bytes):
             self._put(answer)
             return
-        task = start("lookup_answer", self._answer_later(data, answer))
+        self._wait_for(self._answer_later(data, answer))
+
+    def _wait_for(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = start("lookup_answer", answering)
         self._waiting.add(task)
         task.add_done_callback(self._waited)
+
+    async def _answer_permitted(self, data: bytes, access: Access) -> None:
+        try:
+            self._put(await answer_permitted(self._service, access, data))
+        except MetadataError as error:
+            self._put(self._service.refusal(data, error))
+        except Exception as error:
+            # The caller must get an answer even if this is a mistake of ours.
+            _logger.exception("a lookup failed")
+            self._put(self._service.refusal(data, Unavailable(repr(error))))
 
     async def _answer_later(self, data: bytes, lookup: OpenLookup) -> None:
         try:

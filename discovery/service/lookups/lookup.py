@@ -91,6 +91,11 @@ class LookupService:
             shards, directory, cache, absent, counters, clock, tenant_names_waiting_max
         )
 
+    @property
+    def shard_map_version(self) -> int:
+        """The version of the shard map that answers are given by."""
+        return self._directory.view.shard_map_version
+
     def on_asked(self, listener: Callable[[int], None]) -> None:
         """Call ``listener`` with the shard of each request that lookups send to it."""
         self._lookups.on_asked = listener

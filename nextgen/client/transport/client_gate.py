@@ -1,19 +1,28 @@
-"""Admits calls of clients only with proof of their role, if the cluster asks for it (ADR 0146)."""
+"""Admits calls of clients only with proof of their role, if the cluster asks for it (ADR 0146).
+
+Whoever has a certificate of an operator needs no other proof (ADR 0158).
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import grpc
 import grpc.aio
 
+from nextgen.client.transport.caller import OPERATOR, set_caller
 from nextgen.client.transport.node_calls import CLIENT_CALLS
+from nextgen.client.transport.role_gate import MAKERS, caller_of
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import MetadataError, Unauthenticated
+from nextgen.kernel.governance.access import Principal
 from nextgen.runtime.security.authentication.authenticator import Authenticator
-from nextgen.runtime.security.authentication.header import HEADER, credentials_in
+from nextgen.runtime.security.authentication.header import HEADER, ORIGINAL, credentials_in
+from nextgen.runtime.security.exclusions import excluded
+from nextgen.runtime.security.node_identity import NodeRole
+from nextgen.runtime.security.process_tls import tls_in_use
 from nextgen.tasks.timeouts import timeout
 
 if TYPE_CHECKING:
@@ -35,8 +44,10 @@ class ClientGate(_Interceptor):
     at: see ``MemberGate``. Without an authenticator every call is admitted.
     """
 
-    def __init__(self, authenticator: Authenticator | None) -> None:
+    def __init__(self, authenticator: Authenticator | None, cluster_id: str = "") -> None:
+        """``cluster_id``: whose operators need no proof but their certificate."""
         self._authenticator = authenticator
+        self._cluster_id = cluster_id
 
     async def intercept_service(
         self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -49,22 +60,86 @@ class ClientGate(_Interceptor):
             or handler_call_details.method not in CLIENT_CALLS
         ):
             return handler
-        header = _header_in(handler_call_details.invocation_metadata)
+        metadata = handler_call_details.invocation_metadata
+        header, original = _text_in(metadata, HEADER), _text_in(metadata, ORIGINAL)
         try:
             credentials = credentials_in(header, None, authenticator)
             found = authenticator.authenticate_now(credentials)
             if found is None:
                 found = await authenticator.authenticate(credentials)
+            principal = authenticator.principal(found.role, original or "")
         except MetadataError as error:
-            return _refusing(error)
-        if found.expires_at_s is None or not handler.response_streaming:
-            return handler
-        return _ending(handler, found.expires_at_s, authenticator)
+            admitted = _refusing(error)
+        else:
+            admitted = _acting(handler, principal)
+            if found.expires_at_s is not None and handler.response_streaming:
+                admitted = _ending(admitted, found.expires_at_s, authenticator)
+        if tls_in_use() is None or not self._cluster_id:
+            return admitted
+        return self._unless_operator(handler, admitted)
+
+    def _unless_operator(self, handler: _Handler, admitted: _Handler) -> _Handler:
+        """Return what serves operators by ``handler``, and others as ``admitted`` does."""
+
+        def choose(context: Any) -> Callable[[Any, Any], Any]:
+            holder = caller_of(context)
+            if (
+                holder is None
+                or holder.role is not NodeRole.OPERATOR
+                or holder.cluster_id != self._cluster_id
+                or holder.name in excluded()
+            ):
+                return _behaviour(admitted)
+            set_caller(OPERATOR)
+            return _behaviour(handler)
+
+        async def answer(request: Any, context: Any) -> Any:
+            return await choose(context)(request, context)
+
+        async def stream(request: Any, context: Any) -> Any:
+            answers = choose(context)(request, context)
+            if not hasattr(answers, "__aiter__"):
+                await answers
+                return
+            async for each in answers:
+                yield each
+
+        return _made(handler, stream if handler.response_streaming else answer)
 
 
-def _header_in(metadata: Iterable[tuple[str, Any]] | None) -> str | None:
-    given = next((value for key, value in metadata or () if key == HEADER), None)
+def _text_in(metadata: Iterable[tuple[str, Any]] | None, name: str) -> str | None:
+    given = next((value for key, value in metadata or () if key == name), None)
     return given if isinstance(given, str) else None
+
+
+def _behaviour(handler: _Handler) -> Callable[[Any, Any], Any]:
+    found = (
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    )
+    assert found is not None, "a handler has one of four"
+    return cast(Callable[[Any, Any], Any], found)
+
+
+def _made(handler: _Handler, behaviour: Callable[[Any, Any], Any]) -> _Handler:
+    make = MAKERS[handler.request_streaming, handler.response_streaming]
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)
+
+
+def _acting(handler: _Handler, principal: Principal) -> _Handler:
+    """Return ``handler`` for calls of ``principal``."""
+    behaviour = _behaviour(handler)
+
+    async def answer(request: Any, context: Any) -> Any:
+        set_caller(principal)
+        return await behaviour(request, context)
+
+    async def generate(request: Any, context: Any) -> AsyncIterator[Any]:
+        set_caller(principal)
+        async for response in behaviour(request, context):
+            yield response
+
+    is_generated = inspect.isasyncgenfunction(behaviour)
+    return _made(handler, generate if is_generated else answer)
 
 
 def _refusing(flaw: MetadataError) -> _Handler:

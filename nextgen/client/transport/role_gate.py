@@ -129,7 +129,7 @@ class RoleGate(_Interceptor):
                 await self._end_if_excluded(caller, context)
                 raise
 
-        make = _MAKERS[handler.request_streaming, handler.response_streaming]
+        make = MAKERS[handler.request_streaming, handler.response_streaming]
         return make(
             stream if handler.response_streaming else answer,
             handler.request_deserializer,
@@ -163,7 +163,7 @@ class RoleGate(_Interceptor):
         return await abort(context, Unauthenticated(flaw))
 
 
-_MAKERS = {
+MAKERS = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
     (True, False): grpc.stream_unary_rpc_method_handler,

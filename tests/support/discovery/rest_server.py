@@ -18,6 +18,7 @@ from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 from nextgen.runtime.servers.probes import Probes
 
 
@@ -67,12 +68,14 @@ def _json(body: bytes) -> Any:
 
 @asynccontextmanager
 async def serving(
-    routes: Iterable[Route], authenticator: Authenticator | None = None
+    routes: Iterable[Route],
+    authenticator: Authenticator | None = None,
+    authorizer: Authorizer | None = None,
 ) -> AsyncIterator[RestClient]:
     """Serve ``routes``, and give a client of them."""
     counters = DiscoveryCounters()
     dispatcher = CommandDispatcher(MetadataCommands(None), counters)  # type: ignore[arg-type]
-    frame = RestFrame(routes, dispatcher, counters, authenticator)
+    frame = RestFrame(routes, dispatcher, counters, authenticator, authorizer)
     probes = Probes(lambda: (True, []), CollectorRegistry(), routes=frame.mounted())
     port = await probes.start("127.0.0.1", 0)
     try:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from nextgen.kernel.errors import Forbidden, Overloaded, Unauthenticated
+from nextgen.kernel.governance.access import Principal
 from nextgen.kernel.limits.inbound import (
     PASSWORD_CHECKS_RUNNING_MAX,
     PASSWORD_CHECKS_WAITING_MAX,
@@ -130,6 +131,15 @@ class Authenticator:
         if original and original != role:
             raise Forbidden("a client that is no proxy cannot act for another role")
         return role
+
+    def principal(self, role: str, original: str = "") -> Principal:
+        """Return the identity of a client of ``role`` that may act for ``original``.
+
+        Raises:
+            Forbidden: See ``check_original``.
+        """
+        acted_for = self.check_original(role, original)
+        return Principal(acted_for, role if acted_for != role else "")
 
     # Inside -----------------------------------------------------------------------------------
 

@@ -17,6 +17,9 @@ from nextgen.runtime.security.authentication.provider import Certificate, Creden
 
 HEADER = "authorization"
 
+ORIGINAL = "x-original-principal"
+"""The header in which a proxy names the role of its client, as Pulsar's proxy does."""
+
 
 def credentials_in(
     header: str | None, certificate: Certificate | None, authenticator: Authenticator

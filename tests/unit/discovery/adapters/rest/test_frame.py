@@ -12,13 +12,12 @@ from discovery.adapters.rest.answer import DONE, TEXT, RestFailure, content, tex
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
 from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, Overloaded, Refused
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action, Resource
+from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.rest import (
     REST_BODY_BYTES_MAX,
     REST_QUERY_PARAMETERS_MAX,
     REST_TENANT_REQUESTS_MAX,
 )
-from nextgen.runtime.security.authorization import everyone as authorization
 from tests.support.discovery.rest_server import serving
 
 
@@ -307,25 +306,6 @@ async def test_a_mistake_of_ours_is_answered_and_the_next_request_is_served(clie
 
     assert (broken.status, "oops" in broken.reason) == (500, True)
     assert (await client.call("GET", AT)).status == 204
-
-
-async def test_every_request_is_authorized_before_anything_is_begun(client, service, monkeypatch):
-    asked = []
-
-    def refuse(principal, action, resource):
-        asked.append((principal, action, resource))
-        raise Forbidden("not you")
-
-    monkeypatch.setattr(authorization, "authorize", refuse)
-    topic = await client.call("PUT", AT, json={})
-    cluster = await client.call("GET", "/admin/v2/text", headers={"Accept": "*/*"})
-
-    assert (topic.status, topic.reason, service.given) == (403, "not you", [])
-    assert cluster.status == 403
-    assert asked == [
-        (ANONYMOUS, Action.CREATE, Resource.topic("persistent://acme/orders/paid")),
-        (ANONYMOUS, Action.READ, CLUSTER),
-    ]
 
 
 async def test_rest_tenant_requests_max_are_worked_on_and_one_more_is_refused_but_to_others(

@@ -1,0 +1,34 @@
+"""What a client needs for the other topic of a shadow and its source (Pulsar's SHADOW_TOPIC).
+
+Whoever makes a topic a shadow, or lists one, administers both: else whoever may create topics
+elsewhere could read a source's messages. The permissions to produce and consume are a shadow's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nextgen.kernel.governance.access import Action, Resource
+from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.shadows import shadow_source_of
+
+Needs = list[tuple[Action, Resource]]
+
+
+def needs_of_new_topic(properties: Mapping[str, str] | None) -> Needs:
+    """Return what the creator of a topic needs besides: to change its source, if it has one.
+
+    Raises:
+        InvalidName: The source is no topic's name.
+    """
+    source = shadow_source_of(properties or {})
+    return needs_of_shadows([source]) if source else []
+
+
+def needs_of_shadows(shadows: Iterable[str]) -> Needs:
+    """Return what whoever sets a source's list of shadows needs besides: to change each of them.
+
+    Raises:
+        InvalidName: One is no topic's name.
+    """
+    return [(Action.CHANGE, Resource.topic(parse_topic(name).text)) for name in shadows]

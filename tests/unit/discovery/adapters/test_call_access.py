@@ -1,0 +1,218 @@
+"""What a gRPC call needs to be allowed: every method has a row, or is for superusers."""
+
+import pytest
+
+from discovery.adapters.servers.call_access import (
+    CallNeed,
+    needs_of_call,
+    needs_of_watch,
+)
+from discovery.domain.watch_scope import WatchedKind
+from nextgen.client.transport.node_calls import CLIENT_CALLS
+from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.governance.access import CLUSTER, Action, Resource
+from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
+from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1.policies_pb2 import Policies
+
+PAID = "persistent://acme/orders/paid"
+COPY = "persistent://other/copies/paid"
+TENANT = Resource.tenant("acme")
+NAMESPACE = Resource.namespace("acme/orders")
+TOPIC = Resource.topic(PAID)
+SUPERUSER = [(Action.CHANGE, CLUSTER)]
+
+NEEDS = {
+    "CreateTenant": (pb.CreateTenantRequest(name="acme"), [(Action.CREATE, TENANT)]),
+    "SetTenantProperties": (pb.SetPropertiesRequest(name="acme"), [(Action.CHANGE, TENANT)]),
+    "DeleteTenant": (pb.DeleteRequest(name="acme"), [(Action.DELETE, TENANT)]),
+    "GetTenant": (pb.GetObjectRequest(name="acme"), [(Action.READ, TENANT)]),
+    "ListTenants": (pb.ListObjectsRequest(), [(Action.LIST, CLUSTER)]),
+    "CreateNamespace": (
+        pb.CreateNamespaceRequest(name="acme/orders"),
+        [(Action.CREATE, NAMESPACE)],
+    ),
+    "SetNamespaceProperties": (
+        pb.SetPropertiesRequest(name="acme/orders"),
+        [(Action.CHANGE, NAMESPACE)],
+    ),
+    "DeleteNamespace": (pb.DeleteRequest(name="acme/orders"), [(Action.DELETE, NAMESPACE)]),
+    "GetNamespace": (pb.GetObjectRequest(name="acme/orders"), [(Action.READ, NAMESPACE)]),
+    "ListNamespaces": (pb.ListObjectsRequest(parent="acme"), [(Action.LIST, TENANT)]),
+    "CreateTopics": (
+        pb.CreateTopicsRequest(
+            topics=[
+                shard_pb.TopicSpec(name=PAID),
+                shard_pb.TopicSpec(name=COPY, properties={SHADOW_SOURCE_PROPERTY: PAID}),
+                shard_pb.TopicSpec(name="a//b"),
+            ]
+        ),
+        [
+            (Action.CREATE, TOPIC),
+            (Action.CREATE, Resource.topic(COPY)),
+            (Action.CHANGE, TOPIC),
+        ],
+    ),
+    "SetTopicProperties": (pb.SetPropertiesRequest(name=PAID), [(Action.CHANGE, TOPIC)]),
+    "DeleteTopic": (pb.DeleteRequest(name=f"{PAID}-partition-3"), [(Action.DELETE, TOPIC)]),
+    "UpdateLayout": (pb.UpdateLayoutRequest(name=PAID, kind="split"), SUPERUSER),
+    "CreateScalableSubscription": (
+        pb.ScalableSubscriptionRequest(name="topic://acme/orders/all", subscription="s"),
+        [(Action.CONSUME, Resource.topic("topic://acme/orders/all"), "s")],
+    ),
+    "DeleteScalableSubscription": (
+        pb.ScalableSubscriptionRequest(name="topic://acme/orders/all", subscription="s"),
+        [(Action.CONSUME, Resource.topic("topic://acme/orders/all"), "s")],
+    ),
+    "SeekScalableSubscription": (
+        pb.ScalableSubscriptionRequest(name="topic://acme/orders/all", subscription="s"),
+        [(Action.CONSUME, Resource.topic("topic://acme/orders/all"), "s")],
+    ),
+    "UpdatePartitions": (pb.UpdatePartitionsRequest(name=PAID), [(Action.CHANGE, TOPIC)]),
+    "GetTopic": (pb.GetObjectRequest(name=PAID), [(Action.READ, TOPIC)]),
+    "GetScalableTopic": (pb.GetObjectRequest(name=PAID), [(Action.READ, TOPIC)]),
+    "ListTopics": (pb.ListObjectsRequest(parent="acme/orders"), [(Action.LIST, NAMESPACE)]),
+    "CountTopics": (pb.CountTopicsRequest(parent="acme/orders"), [(Action.LIST, NAMESPACE)]),
+    "MoveTopics": (
+        pb.MoveTopicsRequest(moves=[shard_pb.TopicMove(topic=f"{PAID}-partition-1")]),
+        [(Action.UNLOAD, TOPIC)],
+    ),
+    "UnloadTopics": (
+        pb.UnloadTopicsRequest(topics=[PAID, "a//b"]),
+        [(Action.UNLOAD, TOPIC)],
+    ),
+    "SetPolicies": (
+        pb.SetPoliciesRequest(name=PAID, policies=Policies(shadow_topics=[COPY])),
+        [(Action.CHANGE, TOPIC), (Action.CHANGE, Resource.topic(COPY))],
+    ),
+    "GetPolicies": (pb.GetPoliciesRequest(name=PAID), [(Action.READ, NAMESPACE)]),
+    "DrainBroker": (shard_pb.DrainRequest(), SUPERUSER),
+    "SetBrokerCapacity": (shard_pb.SetCapacityRequest(), SUPERUSER),
+    "Rebalance": (shard_pb.RebalanceRequest(), SUPERUSER),
+    "CountUnits": (shard_pb.UnitCountRequest(), SUPERUSER),
+    "GetPositions": (pb.GetPositionsRequest(), [(Action.CONNECT, CLUSTER)]),
+    "GetCluster": (pb.GetClusterRequest(), SUPERUSER),
+    "GetCounters": (pb.GetCountersRequest(), SUPERUSER),
+    "WatchShardMap": (pb.WatchRequest(), SUPERUSER),
+}
+
+WATCHES = {
+    "WatchTenants": WatchedKind.TENANTS,
+    "WatchNamespaces": WatchedKind.NAMESPACES,
+    "WatchTopics": WatchedKind.TOPICS,
+    "WatchAssignments": WatchedKind.ASSIGNMENTS,
+}
+
+BY_NAME = {"Lookup", "LookupStream", "Serves", "ServesStream"}
+"""Methods that are asked for name by name."""
+
+
+def test_every_method_for_clients_is_asked_for():
+    methods = {path.rpartition("/")[2] for path in CLIENT_CALLS}
+
+    assert methods == {*NEEDS, *WATCHES, *BY_NAME}
+
+
+@pytest.mark.parametrize("method", sorted(NEEDS))
+def test_a_call_needs_an_action_on_every_object_that_it_names(method):
+    request, needs = NEEDS[method]
+
+    assert needs_of_call(method, request) == [CallNeed(*need) for need in needs]
+
+
+def test_a_method_that_is_not_in_the_table_is_for_superusers():
+    assert needs_of_call("Invented", None) == [CallNeed(*SUPERUSER[0])]
+
+
+def test_a_migration_is_for_the_tenants_admins():
+    request = pb.UpdateLayoutRequest(name=PAID, kind="migrate")
+
+    assert needs_of_call("UpdateLayout", request) == [CallNeed(Action.CHANGE, TOPIC)]
+
+
+@pytest.mark.parametrize("method", ["ListNamespaces", "ListTopics", "CountTopics"])
+def test_a_listing_without_a_parent_is_for_superusers(method):
+    assert needs_of_call(method, pb.ListObjectsRequest()) == [CallNeed(Action.LIST, CLUSTER)]
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("GetTopic", pb.GetObjectRequest(name="persistent://acme//x")),
+        ("CreateTenant", pb.CreateTenantRequest(name="no tenant")),
+        ("SetPolicies", pb.SetPoliciesRequest(name=PAID, policies=Policies(shadow_topics=["//"]))),
+        (
+            "CreateTopics",
+            pb.CreateTopicsRequest(
+                topics=[shard_pb.TopicSpec(name=COPY, properties={SHADOW_SOURCE_PROPERTY: "//"})]
+            ),
+        ),
+    ],
+)
+def test_a_name_that_is_none_is_told_before_anything_is_begun(method, request_):
+    with pytest.raises(InvalidRequest):
+        needs_of_call(method, request_)
+
+
+def test_a_call_that_names_more_objects_than_any_takes_is_refused():
+    most = pb.UnloadTopicsRequest(topics=[PAID] * NAMES_PER_LOOKUP_MAX)
+    assert len(needs_of_call("UnloadTopics", most)) == NAMES_PER_LOOKUP_MAX
+
+    most.topics.append(PAID)
+    with pytest.raises(InvalidRequest, match="1025 objects, at most 1024"):
+        needs_of_call("UnloadTopics", most)
+
+
+def test_a_list_of_more_shadows_than_a_topic_has_is_refused():
+    request = pb.SetPoliciesRequest(name=PAID)
+    request.policies.shadow_topics.extend([COPY] * SHADOWS_PER_TOPIC_MAX)
+    assert len(needs_of_call("SetPolicies", request)) == SHADOWS_PER_TOPIC_MAX + 1
+
+    request.policies.shadow_topics.append(COPY)
+    with pytest.raises(InvalidRequest, match="shadows, at most"):
+        needs_of_call("SetPolicies", request)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "needs"),
+    [
+        (WatchedKind.TENANTS, {}, [(Action.LIST, CLUSTER)]),
+        (WatchedKind.TENANTS, {"prefix": "acme"}, [(Action.LIST, CLUSTER)]),
+        (WatchedKind.TENANTS, {"names": ["acme"]}, [(Action.READ, TENANT)]),
+        (WatchedKind.NAMESPACES, {}, [(Action.LIST, CLUSTER)]),
+        (WatchedKind.NAMESPACES, {"prefix": "acme"}, [(Action.LIST, CLUSTER)]),
+        (WatchedKind.NAMESPACES, {"prefix": "acme/"}, [(Action.LIST, TENANT)]),
+        (WatchedKind.NAMESPACES, {"prefix": "acme/orders"}, [(Action.LIST, TENANT)]),
+        (WatchedKind.NAMESPACES, {"names": ["acme/orders"]}, [(Action.READ, NAMESPACE)]),
+        (WatchedKind.TOPICS, {}, [(Action.LIST, CLUSTER)]),
+        (WatchedKind.TOPICS, {"prefix": "persistent"}, [(Action.LIST, CLUSTER)]),
+        (WatchedKind.TOPICS, {"prefix": "persistent://acme"}, [(Action.LIST, CLUSTER)]),
+        (WatchedKind.TOPICS, {"prefix": "persistent://acme/ord"}, [(Action.LIST, TENANT)]),
+        (WatchedKind.TOPICS, {"prefix": "persistent://acme/orders"}, [(Action.LIST, TENANT)]),
+        (WatchedKind.TOPICS, {"prefix": "persistent://acme/orders/"}, [(Action.LIST, NAMESPACE)]),
+        (WatchedKind.TOPICS, {"prefix": f"{PAID}/a/b"}, [(Action.LIST, NAMESPACE)]),
+        (WatchedKind.TOPICS, {"names": [PAID]}, [(Action.READ, TOPIC)]),
+        (WatchedKind.TOPICS, {"pattern": "acme/orders/.*"}, [(Action.LIST, NAMESPACE)]),
+        (WatchedKind.ASSIGNMENTS, {"names": [PAID]}, [(Action.LOOK_UP, TOPIC)]),
+        (
+            WatchedKind.ASSIGNMENTS,
+            {"prefix": "persistent://acme/orders/"},
+            [(Action.LIST, NAMESPACE)],
+        ),
+    ],
+)
+def test_a_watch_needs_to_list_what_it_covers(kind, fields, needs):
+    request = pb.WatchRequest(**fields)
+
+    assert needs_of_watch(kind, request) == [CallNeed(*need) for need in needs]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"prefix": "bad name"}, {"names": ["a//b"]}, {"pattern": "one-part"}]
+)
+def test_a_watch_of_what_is_none_is_refused(fields):
+    with pytest.raises(InvalidRequest):
+        needs_of_watch(WatchedKind.TOPICS, pb.WatchRequest(**fields))
