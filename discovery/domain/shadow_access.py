@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nextgen.kernel.governance.access import Action, Resource
-from nextgen.kernel.routing.names import parse_topic
-from nextgen.kernel.routing.shadows import shadow_source_of
+from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY, shadow_source_of
 
 Needs = list[tuple[Action, Resource]]
 
@@ -22,7 +22,10 @@ def needs_of_new_topic(properties: Mapping[str, str] | None) -> Needs:
         InvalidName: The source is no topic's name.
     """
     source = shadow_source_of(properties or {})
-    return needs_of_shadows([source]) if source else []
+    try:
+        return needs_of_shadows([source]) if source else []
+    except InvalidName as error:
+        raise InvalidName(f"{SHADOW_SOURCE_PROPERTY}: {error}") from error
 
 
 def needs_of_shadows(shadows: Iterable[str]) -> Needs:

@@ -126,7 +126,7 @@ class RestFrame:
             wanted = _head(route, parts, request)
             await self._authorize(principal, asked(route, wanted), wanted.parts)
             await _take_body(route, wanted, request)
-            if route.besides is not None:
+            if route.besides is not None and self._authorizer is not None:
                 await self._authorize(principal, route.besides(wanted), wanted.parts)
             with self._room(route, wanted):
                 answer = await self._dispatcher.answer(partial(route.work, wanted))
