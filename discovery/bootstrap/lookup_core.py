@@ -61,7 +61,6 @@ from nextgen.pulsar.service_urls import joined_urls
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicWatches
-from nextgen.runtime.security.authorization.authorizer import Authorizer
 from nextgen.runtime.security.process_tls import PLAIN, ProcessTls
 from nextgen.runtime.settings import Address
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello
@@ -80,8 +79,6 @@ class LookupCore:
         self._tls = tls
         self.authenticator = config.authentication.authenticator()
         """Who checks the clients of all listeners; None: nobody."""
-        self.authorizer: Authorizer | None = None
-        """Who decides what clients may do, on all listeners; None: they may do everything."""
         clock = asyncio.get_running_loop().time
         self._clock = clock
         endpoints = [str(address) for address in config.cluster_managers]

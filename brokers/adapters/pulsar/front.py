@@ -85,8 +85,6 @@ class PulsarFront:
         authenticator: Authenticator | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
-        self.authorizer = authorizer
-        """Who decides what clients may do; None: they may do everything."""
         self._upkeep: asyncio.Task[None] | None = None
         self.traffic = Traffic()
         self.append_latency = Latency()
