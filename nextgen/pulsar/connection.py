@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import cast
 
 import structlog
@@ -16,7 +16,6 @@ import structlog
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.governance.access import ANONYMOUS, CLUSTER, Action, Principal
 from nextgen.kernel.input.short_text import shortened
-from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
 from nextgen.kernel.limits.inbound import (
     COMMAND_COUNTED_BYTES_MIN,
     FRAME_BEFORE_CONNECT_BYTES_MAX,
@@ -24,12 +23,12 @@ from nextgen.kernel.limits.inbound import (
 )
 from nextgen.kernel.limits.pulsar import (
     CLIENT_VERSION_CHARACTERS_MAX,
-    PULSAR_WRITE_BUFFER_BYTES_MAX,
     PULSAR_WRITE_PAUSE_BYTES,
 )
-from nextgen.pulsar.admission import Admission, refused
-from nextgen.pulsar.client_identity import ClientIdentity
-from nextgen.pulsar.command_access import UNASKED, Kept, kept_by
+from nextgen.pulsar.admission.client_identity import ClientIdentity
+from nextgen.pulsar.admission.command_access import UNASKED, Kept, kept_by
+from nextgen.pulsar.admission.door import Admission, refused
+from nextgen.pulsar.admission.refusals import refusal_of
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.field_count import TooManyFields, check_command_fields
 from nextgen.pulsar.frames import (
@@ -43,19 +42,16 @@ from nextgen.pulsar.frames import (
 )
 from nextgen.pulsar.greeting import NO_REQUEST_ID, PROTOCOL_VERSION, Greeting, shared_flags
 from nextgen.pulsar.keep_alive import KeepAlive
-from nextgen.pulsar.refusals import refusal_of
+from nextgen.pulsar.outgoing import Outgoing
 from nextgen.runtime.security.authentication.provider import Certificate
 from protos.pulsar.PulsarApi_pb2 import (
     BaseCommand,
     CommandConnect,
     CommandConnected,
-    CommandError,
     CommandPing,
     CommandPong,
     ServerError,
 )
-
-Buffer = bytes | bytearray | memoryview
 
 _PING = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
 _PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
@@ -63,7 +59,7 @@ _PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 _logger = structlog.get_logger(__name__)
 
 
-class PulsarConnection(asyncio.Protocol):
+class PulsarConnection(Outgoing):
     """One client. Subclasses override the hooks: ``connected``, ``handle``, ``handle_raw``,
     ``resumed_writing`` and ``closed``; and declare ``__slots__``, because there are many of them.
 
@@ -77,22 +73,13 @@ class PulsarConnection(asyncio.Protocol):
 
     __slots__ = (
         "_admission",
-        "_drained_bytes",
         "_greeting",
         "_has_heard",
         "_identity",
-        "_is_closing",
         "_is_connected",
-        "_is_drained",
         "_is_held",
-        "_is_receiving",
         "_keep_alive",
-        "_outgoing",
-        "_outgoing_bytes",
         "_reader",
-        "_room",
-        "_transport",
-        "_written_bytes",
         "client_version",
         "feature_flags",
         "frame_began_at",
@@ -103,22 +90,13 @@ class PulsarConnection(asyncio.Protocol):
     )
 
     def __init__(self, keep_alive: KeepAlive, greeting: Greeting) -> None:
+        super().__init__()
         self._keep_alive = keep_alive
         self._greeting = greeting
         self._reader = FrameReader(first_frame_bytes_max=FRAME_BEFORE_CONNECT_BYTES_MAX)
-        self._transport: asyncio.Transport | None = None
-        # Not there while idle: most connections are.
-        self._outgoing: list[Buffer] | None = None
-        self._outgoing_bytes = 0
-        self._written_bytes = 0
-        self._drained_bytes = 0
         self._has_heard = False
         self._is_connected = False
-        self._is_closing = False
-        self._is_receiving = False
-        self._is_drained = True
         self._is_held = False
-        self._room: asyncio.Future[None] | None = None
         self._identity: ClientIdentity | None = None
         self._admission: Admission | None = None
         self.principal = ANONYMOUS
@@ -154,22 +132,6 @@ class PulsarConnection(asyncio.Protocol):
     # Services ---------------------------------------------------------------------------------
 
     @property
-    def peer(self) -> str:
-        """The client's address, for diagnostics."""
-        address = self._transport and self._transport.get_extra_info("peername")
-        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether sent frames can still reach the client."""
-        return self._transport is not None and not self._is_closing
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the client keeps up. Wait for ``resumed_writing`` before sending in bulk."""
-        return self._is_drained and self.is_open
-
-    @property
     def needed_bytes(self) -> int:
         """Size of the frame that is not complete yet."""
         return self._reader.needed_bytes
@@ -189,54 +151,6 @@ class PulsarConnection(asyncio.Protocol):
         """What the client may look up at this moment: see ``Access``. None: everything."""
         return None if self._admission is None else self._admission.access.lookable
 
-    async def until_writable(self) -> None:
-        """Return once the client keeps up, or the connection is closed."""
-        while self.is_open and not self._is_drained:
-            if self._room is None:
-                self._room = asyncio.get_running_loop().create_future()
-            # Others wait for the same: one that is cancelled must not end it for them.
-            await asyncio.shield(self._room)
-
-    def send(self, data: Buffer | Sequence[Buffer]) -> None:
-        """Queue whole frames. A list of buffers is written as it is, without being joined.
-
-        Ignored when the connection is closing. A client with too many unread bytes is dropped,
-        together with them.
-        """
-        outgoing = self._outgoing
-        if outgoing is None:
-            if self._transport is None or self._is_closing:
-                return
-            outgoing = self._outgoing = []
-            if not self._is_receiving:
-                asyncio.get_running_loop().call_soon(self._flush)
-        # Nearly always bytes, for which this is the fastest test.
-        if type(data) is bytes or isinstance(data, bytearray | memoryview):
-            outgoing.append(data)
-            self._outgoing_bytes += len(data)
-        else:
-            buffers = cast(Sequence[Buffer], data)
-            outgoing.extend(buffers)
-            self._outgoing_bytes += sum(map(len, buffers))
-        if self._outgoing_bytes > PULSAR_WRITE_PAUSE_BYTES:
-            # Written to the transport, so that it applies back-pressure.
-            self._flush()
-
-    def send_command(self, command: BaseCommand) -> None:
-        self.send(encode_command(command))
-
-    def send_error(self, request_id: int, error: ServerError, message: str) -> None:
-        self.send_command(
-            BaseCommand(
-                type=BaseCommand.ERROR,
-                error=CommandError(
-                    request_id=request_id,
-                    error=error,
-                    message=message[:ERROR_MESSAGE_CHARACTERS_MAX],
-                ),
-            )
-        )
-
     def keep(self, command: BaseCommand) -> Kept:
         """Keep what ``command`` goes on using, while it is handled: see ``command_access``."""
         return kept_by(None if self._admission is None else self._admission.access, command)
@@ -254,29 +168,6 @@ class PulsarConnection(asyncio.Protocol):
         """Return the client's certificate if it showed one that the transport has verified."""
         found = self._transport and self._transport.get_extra_info("peercert")
         return cast(Certificate, found) if isinstance(found, dict) and found else None
-
-    def close_after_flush(self) -> None:
-        """Read nothing more, and close once the client has read all sent frames.
-
-        A client that does not read is dropped within a keep-alive interval.
-        """
-        if self._transport is None or self._is_closing:
-            return
-        self._flush()
-        self._is_closing = True
-        self._transport.close()
-
-    def abort(self, reason: str) -> None:
-        """Close at once; unsent frames are dropped."""
-        if self._transport is None:
-            return
-        if not self._is_closing:
-            _logger.info("Pulsar connection dropped", peer=self.peer, reason=reason)
-        self._is_closing = True
-        self._outgoing, self._outgoing_bytes = None, 0
-        self._transport.abort()
-
-    # asyncio.Protocol --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast: what uvloop hands over does not derive from asyncio's class.
@@ -524,38 +415,6 @@ class PulsarConnection(asyncio.Protocol):
         if self.is_open:
             _logger.info("Pulsar connection closed", peer=self.peer, reason=reason)
         self.close_after_flush()
-
-    def _flush(self) -> None:
-        outgoing, self._outgoing = self._outgoing, None
-        size, self._outgoing_bytes = self._outgoing_bytes, 0
-        transport = self._transport
-        if outgoing is None or transport is None or self._is_closing:
-            return
-        if transport.get_write_buffer_size() + size > PULSAR_WRITE_BUFFER_BYTES_MAX:
-            self.abort("does not read what is sent")
-            return
-        self._written_bytes += size
-        if len(outgoing) == 1:
-            transport.write(outgoing[0])
-        else:
-            transport.writelines(outgoing)
-
-    def _wake(self) -> None:
-        if self._room is not None:
-            self._room.set_result(None)
-            self._room = None
-
-    def _has_read(self) -> bool:
-        """Whether a client that does not keep up has read anything since the last check.
-
-        The server does not read from it meanwhile, so this is its only sign of life.
-        """
-        if self._is_drained or self._transport is None:
-            return False
-        drained = self._written_bytes - self._transport.get_write_buffer_size()
-        has_read = drained > self._drained_bytes
-        self._drained_bytes = drained
-        return has_read
 
     def _pause_or_resume(self) -> None:
         transport = self._transport

@@ -30,9 +30,9 @@ from nextgen.kernel.routing.names import (
     parse_topic,
     scalable_name,
 )
+from nextgen.pulsar.admission.refusals import Code, refusal_of, schema_failed, shown
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.frames import FIELD_OF_TYPE
-from nextgen.pulsar.refusals import Code, refusal_of, schema_failed, shown
 from nextgen.pulsar.service_urls import split_urls
 from nextgen.pulsar.topic_lists.answers import TopicListAnswers, needed_of_listing
 from nextgen.pulsar.topic_lists.listed import ListedTopics

@@ -17,7 +17,7 @@ from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import needed_of
-from nextgen.pulsar.refusals import shown
+from nextgen.pulsar.admission.refusals import shown
 from nextgen.pulsar.scalable_topics.refusals import no_scalable_topics
 from nextgen.pulsar.scalable_topics.session import SCALABLE_TOPICS, ScalableSession
 from nextgen.pulsar.topic_lists.session import TopicListSession

@@ -34,7 +34,7 @@ from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
 )
 from nextgen.kernel.routing.names import parse_topic
-from nextgen.pulsar.command_access import Kept
+from nextgen.pulsar.admission.command_access import Kept
 from nextgen.pulsar.frames import MalformedFrame
 from protos.pulsar import PulsarApi_pb2 as pulsar
 

@@ -34,7 +34,7 @@ from nextgen.kernel.limits.pulsar import (
     SUBSCRIPTION_NAME_BYTES_MAX,
 )
 from nextgen.kernel.routing.names import parse_topic
-from nextgen.pulsar.command_access import Kept
+from nextgen.pulsar.admission.command_access import Kept
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.payload import ChecksumMismatch, open_payload
 from protos.pulsar import PulsarApi_pb2 as pulsar

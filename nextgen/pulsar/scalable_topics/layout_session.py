@@ -28,9 +28,9 @@ from nextgen.kernel.limits.scalable import (
     LAYOUT_WATCHES_PER_CONNECTION_MAX,
 )
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic, scalable_name
-from nextgen.pulsar.command_access import Kept
+from nextgen.pulsar.admission.command_access import Kept
+from nextgen.pulsar.admission.refusals import shown
 from nextgen.pulsar.errors import server_error_of
-from nextgen.pulsar.refusals import shown
 from nextgen.pulsar.scalable_topics.dag import classic_dag, dag_of
 from nextgen.pulsar.scalable_topics.ports import ScalableTopics, WatchedLayout
 from nextgen.pulsar.topic_lists.session import Client

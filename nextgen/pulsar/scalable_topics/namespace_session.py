@@ -33,9 +33,9 @@ from nextgen.kernel.limits.scalable import (
 )
 from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace
 from nextgen.kernel.routing.property_filter import InvalidFilter, PropertyFilter, property_filter
-from nextgen.pulsar.command_access import Kept
+from nextgen.pulsar.admission.command_access import Kept
+from nextgen.pulsar.admission.refusals import shown
 from nextgen.pulsar.errors import server_error_of
-from nextgen.pulsar.refusals import shown
 from nextgen.pulsar.scalable_topics.ports import ScalableTopicLists, WatchedNames
 from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
 from nextgen.pulsar.topic_lists.parts import NAME_BYTES_OVERHEAD, parts_of, size_of

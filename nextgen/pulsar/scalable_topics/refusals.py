@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from nextgen.pulsar.refusals import refusal_of
+from nextgen.pulsar.admission.refusals import refusal_of
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _MESSAGE = "scalable topics are not supported"

@@ -28,7 +28,7 @@ from nextgen.kernel.limits.listing import (
 )
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.names import InvalidName, NamespaceName, parse_namespace
-from nextgen.pulsar.command_access import Kept
+from nextgen.pulsar.admission.command_access import Kept
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.topic_lists.hash import HASH_CHARACTERS
 from nextgen.pulsar.topic_lists.parts import parts_of, size_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nextgen.kernel.routing.property_filter import PropertyFilter
-from nextgen.pulsar.command_access import NOTHING_KEPT, Kept
+from nextgen.pulsar.admission.command_access import NOTHING_KEPT, Kept
 from nextgen.pulsar.scalable_topics.namespace_session import NamespaceSession, NamespaceWatches
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from protos.pulsar import PulsarApi_pb2 as pulsar

@@ -16,7 +16,7 @@ from nextgen.kernel.routing.names import NamespaceName, parse_topic
 from nextgen.kernel.routing.property_filter import PropertyFilter
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
-from nextgen.pulsar.command_access import NOTHING_KEPT, Kept
+from nextgen.pulsar.admission.command_access import NOTHING_KEPT, Kept
 from nextgen.pulsar.topic_lists.hash import sort_key, topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern, compile_pattern
 from nextgen.pulsar.topic_lists.ports import ListQuestion, TopicList

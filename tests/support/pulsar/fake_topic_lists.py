@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.routing.names import NamespaceName
-from nextgen.pulsar.command_access import NOTHING_KEPT, Kept
+from nextgen.pulsar.admission.command_access import NOTHING_KEPT, Kept
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern
 from nextgen.pulsar.topic_lists.ports import (

@@ -5,8 +5,8 @@ import pytest
 from nextgen.kernel.errors import Forbidden
 from nextgen.kernel.governance.access import Action, Principal, Resource
 from nextgen.kernel.routing.names import InvalidName
-from nextgen.pulsar import command_access
-from nextgen.pulsar.command_access import NOTHING_KEPT, UNASKED, Need, kept_by, needs_of
+from nextgen.pulsar.admission import command_access
+from nextgen.pulsar.admission.command_access import NOTHING_KEPT, UNASKED, Need, kept_by, needs_of
 from nextgen.pulsar.frames import FIELD_OF_TYPE
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.authorization import AllowList

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from nextgen.kernel.governance.access import CLUSTER, Action, Resource
-from nextgen.pulsar import command_access
-from nextgen.pulsar.command_access import Kept
+from nextgen.pulsar.admission import command_access
+from nextgen.pulsar.admission.command_access import Kept
 from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.frames import encode_command, encode_frame
 from nextgen.pulsar.greeting import Greeting

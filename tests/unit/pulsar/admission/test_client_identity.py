@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from nextgen.kernel.governance.access import Principal
 from nextgen.kernel.limits.inbound import AUTH_DATA_BYTES_MAX
-from nextgen.pulsar.client_identity import REFRESH
+from nextgen.pulsar.admission.client_identity import REFRESH
 from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.frames import encode_command
 from nextgen.pulsar.greeting import NO_REQUEST_ID, Greeting

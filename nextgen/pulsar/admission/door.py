@@ -19,7 +19,7 @@ import structlog
 
 from nextgen.kernel.errors import Forbidden, MetadataError, Unavailable
 from nextgen.kernel.governance.access import Action, Principal, Resource
-from nextgen.pulsar.command_access import Need, needs_of
+from nextgen.pulsar.admission.command_access import Need, needs_of
 from nextgen.pulsar.frames import RawFrame
 from nextgen.runtime.security.authorization.authorizer import Authorizer
 from nextgen.tasks.background import start
