@@ -14,10 +14,10 @@ from brokers.wire import stated_schema
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.pulsar import BROKER_LISTINGS_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.pulsar.admission.refusals import shown
 from nextgen.pulsar.frames import MalformedFrame
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import needed_of
-from nextgen.pulsar.admission.refusals import shown
 from nextgen.pulsar.scalable_topics.refusals import no_scalable_topics
 from nextgen.pulsar.scalable_topics.session import SCALABLE_TOPICS, ScalableSession
 from nextgen.pulsar.topic_lists.session import TopicListSession

@@ -122,12 +122,7 @@ class PulsarFront:
                 NamespaceWatches(scalable_lists, commands.permits) if scalable_lists else None,
             )
         self.shared = Front(
-            self.topics,
-            commands,
-            self.topic_watches,
-            self.scalable,
-            authenticator,
-            authorizer,
+            self.topics, commands, self.topic_watches, self.scalable, authenticator, authorizer
         )
         """The parts that all connections of this broker share."""
         self._server = PulsarServer(
