@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nextgen.cli.local.local_tokens import TOKENS, make_tokens
@@ -12,18 +12,15 @@ from nextgen.cli.local.plan import CERTS_FOLDER, ClusterPlan
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.security.authority import (
     CA_NAME,
-    RENEWED_DAYS_BEFORE,
     Authority,
-    CertificateRequest,
     cert_file_of,
     key_file_of,
-    load_certificate,
     node_hosts,
 )
 from nextgen.runtime.security.client_token import use_token_file
 from nextgen.runtime.security.cluster_proof import credentials_of_environment, use_credentials
 from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_secret
-from nextgen.runtime.security.node_identity import NodeIdentity, NodeRole
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.security.process_tls import (
     NodeTls,
     role_of_kind,
@@ -56,8 +53,9 @@ def make_security(plan: ClusterPlan, data_dir: Path, now: datetime | None = None
         authority = Authority.make(directory, plan.cluster_id, now=at)
     hosts = node_hosts(("localhost", "127.0.0.1", "::1", _own_name()))
     for node in plan.nodes:
-        _ensure(authority, directory, node.node_id, role_of_kind(node.kind), hosts, at)
-    _ensure(authority, directory, OPERATOR, NodeRole.OPERATOR, (), at)
+        role = role_of_kind(node.kind)
+        authority.ensure(node.node_id, authority.request_for(role, node.node_id, hosts), now=at)
+    authority.ensure(OPERATOR, authority.request_for(NodeRole.OPERATOR, OPERATOR), now=at)
 
 
 def use_security(plan: ClusterPlan, data_dir: Path) -> None:
@@ -94,23 +92,6 @@ def _operator_tls(plan: ClusterPlan, data_dir: Path) -> NodeTls | None:
     return tls_of_files(
         TlsFiles(cert, key_file_of(directory, OPERATOR), cert_file_of(directory, CA_NAME))
     )
-
-
-def _ensure(
-    authority: Authority,
-    directory: Path,
-    name: str,
-    role: NodeRole,
-    hosts: tuple[str, ...],
-    at: datetime,
-) -> None:
-    file = cert_file_of(directory, name)
-    if file.exists():
-        ends_at = load_certificate(file).not_valid_after_utc
-        if ends_at - at > timedelta(days=RENEWED_DAYS_BEFORE):
-            return
-    request = CertificateRequest(name, NodeIdentity(authority.cluster_id, role, name), hosts)
-    authority.issue(name, request, replace=True, now=at)
 
 
 def _own_name() -> str:

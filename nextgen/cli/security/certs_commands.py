@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,13 +27,8 @@ from nextgen.runtime.security.authority import (
     node_hosts,
     uris_of,
 )
-from nextgen.runtime.security.node_identity import (
-    SERVING_ROLES,
-    NodeIdentity,
-    NodeRole,
-    identity_of,
-    is_name,
-)
+from nextgen.runtime.security.node_identity import NodeRole, identity_of, is_name
+from nextgen.runtime.security.provision import provisioned
 
 CLIENT = "client"
 """A certificate for a client of Pulsar, whose common name is its role there."""
@@ -129,6 +125,38 @@ def renew(
     _tell_issued(_told(renewed), json_output)
 
 
+@certs.command()
+def provision(
+    wanted: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ROLE/NAME[=HOST,...]...", help="The nodes and operators of the cluster."
+        ),
+    ],
+    cluster_id: Annotated[
+        str, typer.Option("--cluster-id", help="The cluster; of the authority, once it is made.")
+    ] = "local",
+    directory: Directory = Path("certs"),
+    deliver_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--deliver-to",
+            help="Copy ca.crt, tls.crt and tls.key of each into the directory NAME in here.",
+        ),
+    ] = None,
+    json_output: JsonFlag = False,
+) -> None:
+    """Make what a whole cluster needs, and renew what ends soon. What is good stays as it is.
+
+    An authority is made in the directory unless one is there. Run it again at any time.
+    """
+    _tell_issued(
+        _told(lambda: provisioned(directory, cluster_id, wanted, deliver_to)),
+        json_output,
+        none="all certificates are good",
+    )
+
+
 @certs.command("list")
 def list_certificates(directory: Directory = Path("certs"), json_output: JsonFlag = False) -> None:
     """Show the certificates of a directory, and when they end."""
@@ -157,12 +185,11 @@ def _issued(
     if not is_name(name):
         raise RefusesToStart(f"{name!r} is not a name of letters, digits, '.', '_' and '-'")
     authority = Authority.load(directory)
-    identity = None if role == CLIENT else NodeIdentity(authority.cluster_id, NodeRole(role), name)
-    given = tuple(hosts)
-    if identity is not None and identity.role in SERVING_ROLES and not given:
-        given = ("localhost", "127.0.0.1", "::1", name)
-    request = CertificateRequest(name, identity, node_hosts(given), days)
-    return authority.issue(name, request, replace=replace)
+    if role == CLIENT:
+        request = CertificateRequest(name, None, node_hosts(tuple(hosts)))
+    else:
+        request = authority.request_for(NodeRole(role), name, tuple(hosts))
+    return authority.issue(name, dataclasses.replace(request, days=days), replace=replace)
 
 
 def _names_in(directory: Path) -> list[str]:
@@ -178,7 +205,9 @@ def _ending(directory: Path, before: datetime) -> list[str]:
     ]
 
 
-def _tell_issued(issued: list[IssuedFiles], json_output: bool) -> None:
+def _tell_issued(
+    issued: list[IssuedFiles], json_output: bool, *, none: str = "no certificate ends soon"
+) -> None:
     if json_output:
         print_json(
             [
@@ -194,7 +223,7 @@ def _tell_issued(issued: list[IssuedFiles], json_output: bool) -> None:
     for one in issued:
         print_line(f"{one.cert_file} and {one.key_file}, until {one.ends_at:%Y-%m-%d}")
     if not issued:
-        print_line("no certificate ends soon")
+        print_line(none)
 
 
 def _told(work: Callable[[], T]) -> T:

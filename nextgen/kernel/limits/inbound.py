@@ -45,6 +45,10 @@ oldest is dropped for each new one. Each has ``PULSAR_KEEP_ALIVE_MS`` at most.""
 TLS_FILE_BYTES_MAX = 256 * 1024
 """Bytes of a file with certificates or a key: a hundred authorities. Browsers trust some 150."""
 
+PROVISIONED_CERTIFICATES_MAX = 1_000
+"""Certificates that one command makes: every node of a large cluster. Each takes a millisecond, and
+its name a part of a command line, which has a bound too."""
+
 TLS_HANDSHAKES_MAX = 1_024
 """TLS handshakes at one time at one listener; beyond it the oldest is dropped for each new one. A
 client needs one round trip and a millisecond of work; each half-open one holds some 40 KiB."""

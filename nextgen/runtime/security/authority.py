@@ -26,7 +26,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits.inbound import TLS_FILE_BYTES_MAX
-from nextgen.runtime.security.node_identity import NodeIdentity, identity_of, is_name
+from nextgen.runtime.security.node_identity import (
+    SERVING_ROLES,
+    NodeIdentity,
+    NodeRole,
+    identity_of,
+    is_name,
+)
 
 CA_NAME = "ca"
 AUTHORITY_DAYS = 3_650
@@ -151,6 +157,18 @@ class Authority:
             raise RefusesToStart(f"{key_file} is not the key of {cert_file}")
         return cls(directory, certificate, key)
 
+    def request_for(
+        self, role: NodeRole, name: str, hosts: Sequence[str] = ()
+    ) -> CertificateRequest:
+        """Return what the certificate of a process or an operator of this cluster is to say.
+
+        Without hosts that of a process is for the names that its own machine has for itself.
+        """
+        if role in SERVING_ROLES and not hosts:
+            hosts = ("localhost", "127.0.0.1", "::1", name)
+        identity = NodeIdentity(self.cluster_id, role, name)
+        return CertificateRequest(name, identity, node_hosts(hosts))
+
     def issue(
         self,
         file_name: str,
@@ -192,16 +210,46 @@ class Authority:
         if not cert_file.exists():
             raise RefusesToStart(f"{cert_file} does not exist: issue it first")
         present = load_certificate(cert_file)
-        try:
-            present.verify_directly_issued_by(self._certificate)
-        except (InvalidSignature, ValueError, TypeError) as error:
-            raise RefusesToStart(
-                f"{cert_file} is not of the authority in this directory"
-            ) from error
+        if not self._has_issued(present):
+            raise RefusesToStart(f"{cert_file} is not of the authority in this directory")
         request = CertificateRequest(
             _common_name(present), identity_of(uris_of(present)), _hosts_of(present), days
         )
         return self.issue(file_name, request, replace=True, now=now)
+
+    def ensure(
+        self, file_name: str, request: CertificateRequest, *, now: datetime | None = None
+    ) -> IssuedFiles | None:
+        """Issue a certificate, unless there is one that says the same and does not end soon.
+
+        Return the files, None if those that are there stay.
+
+        Raises:
+            RefusesToStart: As ``issue``.
+        """
+        at = now or datetime.now(UTC)
+        if self._is_good(file_name, request, at):
+            return None
+        return self.issue(file_name, request, replace=True, now=at)
+
+    def _is_good(self, file_name: str, request: CertificateRequest, at: datetime) -> bool:
+        cert_file = cert_file_of(self._directory, file_name)
+        if not cert_file.exists() or not key_file_of(self._directory, file_name).exists():
+            return False
+        present = load_certificate(cert_file)
+        said = _common_name(present), identity_of(uris_of(present)), set(_hosts_of(present))
+        return (
+            said == (request.common_name, request.identity, set(request.hosts))
+            and self._has_issued(present)
+            and present.not_valid_after_utc - at > timedelta(days=RENEWED_DAYS_BEFORE)
+        )
+
+    def _has_issued(self, certificate: x509.Certificate) -> bool:
+        try:
+            certificate.verify_directly_issued_by(self._certificate)
+        except (InvalidSignature, ValueError, TypeError):
+            return False
+        return True
 
     def _signed(
         self, key: ec.EllipticCurvePrivateKey, request: CertificateRequest, at: datetime

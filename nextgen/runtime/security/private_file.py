@@ -1,4 +1,4 @@
-"""Files that only their owner may read: keys and tokens."""
+"""Files that are written as a whole; keys and tokens, which only their owner may read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,18 @@ def write_private(path: Path, content: bytes) -> None:
     Raises:
         RefusesToStart: It cannot be written.
     """
+    write_whole(path, content, mode=0o600)
+
+
+def write_whole(path: Path, content: bytes, *, mode: int) -> None:
+    """Write a file with this mode, or replace it: a reader finds all of it or none.
+
+    Raises:
+        RefusesToStart: It cannot be written.
+    """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
