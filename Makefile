@@ -14,7 +14,7 @@ export VENV
 # Processes that tests start import what the last one compiled, whatever a container image forbids.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-pipeline demo demo-recording docs test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
+.PHONY: help setup setup-pipeline audit sbom demo demo-recording docs test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,12 @@ protos: setup ## Generate the stubs from the .proto files
 
 lock: setup ## Write the lock files from pyproject.toml; ARGS="--upgrade" for the newest versions
 	scripts/lock.sh $(ARGS)
+
+audit: setup ## Known vulnerabilities in what the locks pin (skipped where the database is not reachable)
+	$(BIN)/python scripts/audit.py $(ARGS)
+
+sbom: setup ## Bills of materials (CycloneDX JSON) of the lock files, checked against them, in build/sbom
+	$(BIN)/python scripts/sbom.py $(ARGS)
 
 docs: ## The documents as a site, in build/site; in an environment of its own, .venv-docs
 	@VENV=.venv-docs scripts/setup.sh docs

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes requirements.lock and those for development, pipelines and documents from the ranges in pyproject.toml, keeping
+# Writes requirements.lock and those for development, pipelines, documents and builds from the ranges in pyproject.toml, keeping
 # what is locked where that still fits (--upgrade takes the newest). No index, host or path of the
 # machine that runs it gets into the files.
 set -euo pipefail
@@ -19,3 +19,5 @@ compile --extra cluster --extra dev --extra pipeline --constraint requirements-d
   --output-file requirements-pipeline.lock "$@"
 # The fourth builds the site of the documents, in an environment of its own.
 compile --extra cluster --extra docs --constraint requirements-dev.lock --output-file requirements-docs.lock "$@"
+# The fifth is what packages without a wheel are built with, this project's own included.
+compile --all-build-deps --only-build-deps --constraint requirements-dev.lock --output-file requirements-build.lock "$@"

@@ -15,7 +15,7 @@ identity_of() {
 
 stamp_of() {
   local content
-  content=$(identity_of "$venv/bin/python" && cat "$1" pyproject.toml) || return 1
+  content=$(identity_of "$venv/bin/python" && cat "$1" requirements-build.lock pyproject.toml) || return 1
   echo "$venv/.installed-$(sha256sum <<<"$content" | cut --characters=1-16)"
 }
 
@@ -94,7 +94,9 @@ if ! is_of_wanted_python || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; th
 fi
 echo "setup: $("$venv/bin/python" --version), installing the locked dependencies into $venv: a minute or two" >&2
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-"$venv/bin/python" -m pip install --quiet --use-pep517 --require-hashes --requirement "$lock"
+# What packages are built with has hashes too, so it is installed first, and pip fetches no other.
+"$venv/bin/python" -m pip install --quiet --require-hashes --requirement requirements-build.lock
+"$venv/bin/python" -m pip install --quiet --use-pep517 --no-build-isolation --require-hashes --requirement "$lock"
 "$venv/bin/python" -m pip install --quiet --quiet --no-deps --no-build-isolation --editable .
 rm --force "$venv"/.installed-*
 touch "$(stamp_of "$lock")"
