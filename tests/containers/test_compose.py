@@ -1,8 +1,6 @@
 """The compose file as a user starts it, from the host: create, look up, produce, consume, kill.
 
-Needs a container engine; `make compose-test` runs it. Both spellings of the tool are tried: the
-plugin (`docker compose`) and the older program (`docker-compose`); one that is not there is
-skipped by name, and a machine with neither fails.
+All of it over TLS, with the operator's certificate and token.
 """
 
 from __future__ import annotations
@@ -10,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
-import subprocess
 import threading
 import time
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -22,20 +18,18 @@ import pulsar
 import pytest
 
 from nextgen.client import Client
+from nextgen.client.transport.channel import close_channel, open_channel, with_token
 from nextgen.kernel.errors import Refused
+from nextgen.runtime.security.node_identity import NodeRole
 from protos.nextgen.v1 import broker_service_pb2, broker_service_pb2_grpc
 from protos.nextgen.v1 import discovery_service_pb2 as discovery
 from protos.nextgen.v1 import discovery_service_pb2_grpc as discovery_grpc
+from tests.containers.compose import BROKERS, DISCOVERY, SERVICE_URL
 
-ROOT = Path(__file__).parents[2]
-COMPOSE_FILE = ROOT / "deploy" / "compose.yaml"
-DISCOVERY = ["127.0.0.1:6751", "127.0.0.1:6752"]
-SERVICE_URL = "pulsar://127.0.0.1:6650,127.0.0.1:6660"
-FIRST_LOOKUP_S_MAX = 60
+FIRST_LOOKUP_S_MAX = 180
 SENDS_BEFORE_THE_KILL = 500
 SENDS_AFTER_THE_KILL = 500
 SENDING_S_MAX = 60
-KILLED_S_MAX = 30
 IN_FLIGHT_MAX = 500
 LOOKUP_MS_MAX = 30_000
 """A container that dies takes its address along, as a machine does: some of those that talked to it
@@ -46,62 +40,13 @@ ANSWER_S_MAX = 20
 pytestmark = pytest.mark.containers
 
 
-def _tools() -> list[list[str]]:
-    tools = []
-    if shutil.which("docker"):
-        plugin = subprocess.run(
-            ["docker", "compose", "version"], capture_output=True, timeout=30, check=False
-        )
-        if plugin.returncode == 0:
-            tools.append(["docker", "compose"])
-    if shutil.which("docker-compose"):
-        tools.append(["docker-compose"])
-    return tools
-
-
-class Compose:
-    """One project of the compose file, under either tool."""
-
-    def __init__(self, tool: list[str], project: str) -> None:
-        self._command = [*tool, "--file", str(COMPOSE_FILE), "--project-name", project]
-
-    def run(self, *arguments: str, timeout_s: int = 300) -> str:
-        done = subprocess.run(
-            [*self._command, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
-        return done.stdout
-
-    def kill(self, service: str) -> None:
-        """Kill the service's container (SIGKILL); it stays dead until it is started."""
-        # Only the short option is known to both tools, and an unknown one is no error to the older.
-        self.run("kill", "-s", "SIGKILL", service)
-        deadline = time.monotonic() + KILLED_S_MAX
-        while service in (running := self._running()):
-            assert time.monotonic() < deadline, f"{service} runs on"
-            time.sleep(0.1)
-        assert running, "no container is left"
-
-    def _running(self) -> list[str]:
-        return self.run("ps", "--services", "--filter", "status=running").split()
-
-
-@pytest.fixture(scope="module", params=["docker compose", "docker-compose"])
-def compose(request):
-    tools = _tools()
-    assert tools, "no container tool is installed: see the README for what CI installs"
-    tool = request.param.split()
-    if tool not in tools:
-        pytest.skip(f"{request.param} is not installed")
-    project = Compose(tool, "nextgen-test")
-    project.run("down", "--volumes", "--remove-orphans")
-    project.run("build", timeout_s=900)
-    yield project
-    project.run("down", "--volumes", "--remove-orphans")
+@contextlib.asynccontextmanager
+async def _published(address: str, role: NodeRole) -> AsyncIterator[grpc.aio.Channel]:
+    channel = with_token(open_channel(address, role))
+    try:
+        yield channel
+    finally:
+        await close_channel(channel)
 
 
 async def _first_lookup_s(started: float) -> float:
@@ -128,7 +73,7 @@ async def _looked_up_and_served(names: list[str]) -> None:
         answers = await client.lookup(names)
     for answer in answers:
         assert answer.broker_grpc, f"{answer.topic}: {answer.rejection_code} {answer.message}"
-        async with grpc.aio.insecure_channel(answer.broker_grpc) as channel:
+        async with _published(BROKERS[answer.broker_id], NodeRole.BROKER) as channel:
             broker = broker_service_pb2_grpc.BrokerServiceStub(channel)
             request = broker_service_pb2.ServesRequest(topics=[answer.topic])
             serving = (await broker.Serves(request, timeout=ANSWER_S_MAX)).answers[0]
@@ -137,7 +82,7 @@ async def _looked_up_and_served(names: list[str]) -> None:
 
 
 async def _leader_of_a_shard() -> str:
-    async with grpc.aio.insecure_channel(DISCOVERY[0]) as channel:
+    async with _published(DISCOVERY[0], NodeRole.DISCOVERY) as channel:
         stub = discovery_grpc.DiscoveryServiceStub(channel)
         cluster = await stub.GetCluster(discovery.GetClusterRequest(), timeout=ANSWER_S_MAX)
     return str(cluster.leaders[0].node_id)
@@ -157,10 +102,9 @@ async def _create_until_accepted(name: str) -> None:
 
 
 async def test_a_client_on_the_host_works_before_and_after_a_shard_leaders_container_dies(
-    compose, capsys
+    compose, operator, capsys
 ):
-    started = time.monotonic()
-    compose.run("up", "--detach")
+    started = compose.started
 
     first_lookup_s = await _first_lookup_s(started)
     names = [f"persistent://acme/orders/t-{i}" for i in range(200)]
@@ -250,13 +194,19 @@ async def _owner_of(topic: str) -> str:
 
 
 def test_a_stock_client_on_the_host_loses_nothing_when_its_brokers_container_dies(
-    compose, tmp_path, capsys
+    compose, operator, tmp_path, capsys
 ):
-    compose.run("up", "--detach")
     asyncio.run(_brokers_live(3))
     topic = "persistent://public/default/orders"
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(tmp_path / "pulsar-client.log"))
-    client = pulsar.Client(SERVICE_URL, operation_timeout_seconds=60, logger=logger)
+    client = pulsar.Client(
+        SERVICE_URL,
+        authentication=pulsar.AuthenticationToken(operator.token),
+        tls_trust_certs_file_path=str(operator.ca_file),
+        tls_validate_hostname=True,
+        operation_timeout_seconds=60,
+        logger=logger,
+    )
     try:
         consumer = client.subscribe(topic, "all", initial_position=pulsar.InitialPosition.Earliest)
         with Sender(client, topic) as sender:

@@ -50,6 +50,8 @@ OTHERWISE_TESTED = {
     "nextgen chaos": "minutes: tests/chaos",
     "nextgen down": "tests/integration/cli/test_command_line.py",
     "nextgen pipeline": "Spark: tests/spark",
+    "docker compose": "an engine: tests/containers",
+    "mkdir -m 700 operator": "tests/containers",
 }
 """What begins so is not run here, and why."""
 
@@ -58,6 +60,8 @@ RUN_ELSEWHERE = {
     "exec nextgen --cluster-secret-file": "tests/integration/cli/test_backup.py",
     "nextgen topics create-shadow": "tests/integration/cli/test_shadow_topics.py",
     "nextgen pipeline backtest": "tests/spark/test_backtest.py",
+    "deploy/kubernetes/secrets.sh": "tests/unit/deploy/test_kubernetes.py",
+    "- name: certs": "tests/unit/deploy/test_kubernetes.py",
     "[kill]": "tests/unit/harness/chaos/test_hooks.py",
 }
 """Blocks of operations, chaos and flows by how a line of them begins, and a test of each."""
