@@ -53,6 +53,12 @@ WORKER_VARIABLE = "NEXTGEN_DISCOVERY_WORKER"
 """Environment variable that a discovery process sets for its workers: ``number:file
 descriptor``."""
 
+_CLIENT_LISTEN_FLAG = Flag(
+    "--client-listen",
+    "host:port of gRPC for clients without a certificate; default: there is none",
+    "",
+)
+
 _WORKERS_FLAG = Flag("--workers", "processes that share the Pulsar port", "1")
 
 _TURN_US_MAX = 1_000_000
@@ -175,6 +181,10 @@ class DiscoveryConfig:
     pulsar_tls_advertise: Address | None = None
     """Address under which clients reach ``pulsar_tls_listen``; None if that is None."""
 
+    client_listen: Address | None = None
+    """Address of gRPC for clients without a certificate (ADR 0154); None: all need one, if there
+    is TLS."""
+
     authentication: AuthenticationSettings = NO_AUTHENTICATION
     """How clients prove their role (ADR 0146)."""
 
@@ -194,7 +204,13 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         "A discovery node: answers lookups, routes writes.",
         (
             *(*NODE_FLAGS, *PULSAR_FLAGS, *TRACE_FLAGS),
-            *(MANAGERS_FLAG, _WORKERS_FLAG, *_FAIRNESS_FLAGS, *TOPIC_LIST_FLAGS),
+            *(
+                MANAGERS_FLAG,
+                _CLIENT_LISTEN_FLAG,
+                _WORKERS_FLAG,
+                *_FAIRNESS_FLAGS,
+                *TOPIC_LIST_FLAGS,
+            ),
             *AUTHENTICATION_FLAGS,
             *AUTHORIZATION_FLAGS,
         ),
@@ -227,13 +243,26 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Di
         pulsar_tls_advertise=given.optional_advertised(
             "--pulsar-tls-advertise", "--pulsar-tls-listen"
         ),
+        client_listen=given.optional_address("--client-listen"),
         authentication=authentication_settings(given),
-        authorization=authorization_settings(given),
+        authorization=authorization_settings(given, "--client-listen"),
     )
     if config.workers > 1 and not (config.pulsar_listen or config.pulsar_tls_listen):
         given.mistakes.append("--workers is more than 1 without --pulsar-listen to share")
+    if config.client_listen is not None:
+        _check_client_listen(given, config.tls)
     given.check()
     return config
+
+
+def _check_client_listen(given: Given, tls: TlsSettings) -> None:
+    if tls.nodes is None:
+        given.mistakes.append("--client-listen is given without --tls-cert-file")
+    elif tls.are_clients_certified:
+        given.mistakes.append(
+            "--client-listen is for clients without a certificate, and --tls-require-client-cert "
+            "is true: clients with one use the port of --listen"
+        )
 
 
 def _worker_role(given: Given, text: str) -> WorkerRole | None:

@@ -136,6 +136,15 @@ class DiscoveryNode:
             accept_lines_max=GRPC_ACCEPT_LINES_MAX,
         )
         server.server.add_generic_rpc_handlers((self._servicer.handlers(),))
+        clients = self._security.tls.clients
+        if config.client_listen is not None:
+            assert clients is not None, "the settings were checked"
+            server.add_client_port(
+                config.client_listen.host,
+                config.client_listen.port,
+                "clients over gRPC",
+                clients.store,
+            )
         await server.start(
             config.listen.host,
             config.listen.port,
@@ -155,6 +164,12 @@ class DiscoveryNode:
         """The port that gRPC is bound to, which matters when the configured one is 0."""
         assert self._server is not None, "start comes first"
         return self._server.port
+
+    @property
+    def client_grpc_port(self) -> int:
+        """The port of gRPC for clients without a certificate; 0 if there is none."""
+        assert self._server is not None, "start comes first"
+        return self._server.client_port
 
     @property
     def http_port(self) -> int:

@@ -131,7 +131,7 @@ def scalable_client(service_url: str, topic: str) -> Iterator[ScalableClient]:
         Refused, DeadlineExceeded: A server refused, or did not answer in time.
     """
     used = tls_in_use() if service_url.startswith(TLS_SCHEME) else None
-    context = None if used is None else client_context(used.store.files.ca_file)
+    context = None if used is None else client_context(used.ca_file)
     with BlockingPulsarClient(
         service_url,
         operation_timeout_ms=OPERATION_TIMEOUT_MS,

@@ -193,7 +193,7 @@ def stock_client(service_url: str, topic: str) -> Iterator[StockClient]:
         operation_timeout_seconds=OPERATION_TIMEOUT_S,
         connection_timeout_ms=CONNECT_TIMEOUT_MS,
         stats_interval_in_seconds=0,
-        tls_trust_certs_file_path=None if tls is None else str(tls.store.files.ca_file),
+        tls_trust_certs_file_path=None if tls is None else str(tls.ca_file),
         tls_validate_hostname=True,
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
     )

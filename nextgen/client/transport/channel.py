@@ -52,7 +52,8 @@ def open_channel(
     """Return a channel to ``endpoint`` (host:port). It connects with its first call.
 
     With TLS the process there MUST have a certificate of the cluster for the role ``serves``, by
-    default for any role of a process, or nothing is sent to it.
+    default for any role of a process, or nothing is sent to it. If this process is a client with
+    no certificate of the cluster's, the one there MUST be for the host's name.
 
     While nothing arrives and there is a call, it is pinged every ``keepalive_ms``.
 
@@ -61,8 +62,12 @@ def open_channel(
     """
     options = (*CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", keepalive_ms))
     tls = tls_in_use()
-    if tls is not None:
+    if isinstance(tls, NodeTls):
         return with_token(_secure_channel(endpoint, serves, tls, options))
+    if tls is not None:
+        return with_token(
+            grpc.aio.secure_channel(endpoint, tls.channel_credentials(), options=options)
+        )
     return with_proofs(with_token(grpc.aio.insecure_channel(endpoint, options=options)))
 
 

@@ -11,14 +11,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from nextgen.kernel.errors import RefusesToStart
+from nextgen.runtime.security.authority import load_certificate, read_pem
 from nextgen.runtime.security.exclusions import excluded
 from nextgen.runtime.security.node_identity import SERVING_ROLES, NodeIdentity, NodeRole
-from nextgen.runtime.security.tls import Certificate, Clock, TlsStore, peer_identity
+from nextgen.runtime.security.tls import (
+    Certificate,
+    Clock,
+    TlsStore,
+    client_context,
+    peer_identity,
+)
 from nextgen.runtime.tls_settings import TlsFiles, TlsSettings
+
+if TYPE_CHECKING:
+    import grpc
 
 CERT_FILE_VARIABLE = "NEXTGEN_TLS_CERT_FILE"
 KEY_FILE_VARIABLE = "NEXTGEN_TLS_KEY_FILE"
@@ -37,6 +48,10 @@ class NodeTls:
 
     store: TlsStore
     identity: NodeIdentity
+
+    @property
+    def ca_file(self) -> Path:
+        return self.store.files.ca_file
 
     def server_context(self) -> ssl.SSLContext:
         return self.store.server_context(ssl.CERT_REQUIRED)
@@ -57,6 +72,38 @@ class NodeTls:
         if peer.name != node_id:
             return f"its certificate is for {peer.name}"
         return "it is excluded from the cluster" if peer.name in excluded() else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerTls:
+    """What a client calls with that is no process of the cluster and no operator of it.
+
+    It checks whom it calls by the host's name. Its certificate, if it has one, names its role.
+    """
+
+    ca_file: Path
+    own: TlsFiles | None = None
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """Return what gRPC needs.
+
+        Raises:
+            RefusesToStart: A file cannot be read.
+        """
+        import grpc
+
+        ca = read_pem(self.ca_file)
+        if self.own is None:
+            return grpc.ssl_channel_credentials(ca)
+        return grpc.ssl_channel_credentials(
+            ca, read_pem(self.own.key_file), read_pem(self.own.cert_file)
+        )
+
+    def client_context(self) -> ssl.SSLContext:
+        context = client_context(self.ca_file)
+        if self.own is not None:
+            context.load_cert_chain(self.own.cert_file, self.own.key_file)
+        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +133,16 @@ class ProcessTls:
 
 PLAIN = ProcessTls()
 
-_in_use: NodeTls | None = None
+_in_use: NodeTls | CallerTls | None = None
 
 
-def use_tls(tls: NodeTls | None) -> None:
+def use_tls(tls: NodeTls | CallerTls | None) -> None:
     """Make every channel that this process opens from here on use ``tls``. None: no TLS."""
     global _in_use
     _in_use = tls
 
 
-def tls_in_use() -> NodeTls | None:
+def tls_in_use() -> NodeTls | CallerTls | None:
     """Return the last argument of ``use_tls``."""
     return _in_use
 
@@ -149,26 +196,38 @@ def tls_of_files(files: TlsFiles) -> NodeTls:
     return NodeTls(store, identity)
 
 
-def tls_of_environment(environment: Mapping[str, str]) -> NodeTls | None:
+def tls_of_environment(environment: Mapping[str, str]) -> NodeTls | CallerTls | None:
     """Return the TLS that the environment names, None if it names no file.
 
+    With an authority alone, or a client's certificate, it is that of a client.
+
     Raises:
-        RefusesToStart: It names one file and not all, or as ``tls_of_files``.
+        RefusesToStart: A file is unusable, or half of what is needed is named.
     """
-    named = [environment.get(variable) for variable in VARIABLES]
-    if not any(named):
+    cert, key, ca = (environment.get(variable) for variable in VARIABLES)
+    if not (cert or key or ca):
         return None
-    cert, key, ca = named
+    if ca and not (cert or key):
+        load_certificate(Path(ca))
+        return CallerTls(Path(ca))
     if not (cert and key and ca):
-        raise RefusesToStart(f"{', '.join(VARIABLES)} are given together or not at all")
-    return tls_of_files(TlsFiles(Path(cert), Path(key), Path(ca)))
+        raise RefusesToStart(
+            f"{', '.join(VARIABLES)} are given together, or the last one alone, or none"
+        )
+    files = TlsFiles(Path(cert), Path(key), Path(ca))
+    store = TlsStore(files)
+    identity = store.material.identity
+    return CallerTls(files.ca_file, files) if identity is None else NodeTls(store, identity)
 
 
 def tls_environment_of_child() -> dict[str, str]:
     """Return the variables by which a child process finds the TLS in use."""
     if _in_use is None:
         return {}
-    paths = (str(path.absolute()) for path in _in_use.store.files.paths)
+    files = _in_use.own if isinstance(_in_use, CallerTls) else _in_use.store.files
+    if files is None:
+        return {CA_FILE_VARIABLE: str(_in_use.ca_file.absolute())}
+    paths = (str(path.absolute()) for path in files.paths)
     return dict(zip(VARIABLES, paths, strict=True))
 
 

@@ -64,6 +64,8 @@ class GrpcServer:
         self._health = health
         self._service_names = tuple(service_names)
         self.port = 0
+        self.client_port = 0
+        """The port for callers without a certificate; 0 if there is none."""
 
     async def start(
         self, host: str, port: int, purpose: str, *, tls: TlsStore | None = None
@@ -91,6 +93,23 @@ class GrpcServer:
         lines: Any = self.server  # See ``new_server``.
         port: int = lines.add_tls_port(address, partial(_credentials, tls))
         return port
+
+    def add_client_port(self, host: str, port: int, purpose: str, tls: TlsStore) -> int:
+        """Listen on one more port, over TLS, where no caller is asked for a certificate.
+
+        It has the same services. To be called before ``start``. The bound port is returned.
+
+        Raises:
+            RefusesToStart: The port is taken; the message contains ``purpose``.
+        """
+        assert_port_free(host, port, purpose)
+        lines: Any = self.server  # See ``new_server``.
+        credentials = partial(_credentials, tls, are_callers_certified=False)
+        try:
+            self.client_port = lines.add_tls_port(f"{_bracketed(host)}:{port}", credentials)
+        except RuntimeError as error:
+            raise port_refusal(host, port, purpose, error) from error
+        return self.client_port
 
     async def set_serving(self, is_serving: bool) -> None:
         """Set the health status: whether this process can do its work."""
@@ -150,8 +169,11 @@ def new_server(
     return GrpcServer(server, servicer, service_names)
 
 
-def _credentials(tls: TlsStore) -> grpc.ServerCredentials:
-    """Return credentials that follow the files: gRPC asks at each handshake."""
+def _credentials(tls: TlsStore, *, are_callers_certified: bool = True) -> grpc.ServerCredentials:
+    """Return credentials that follow the files: gRPC asks at each handshake.
+
+    The library for Python asks callers for a certificate and requires it, or does not ask.
+    """
     import grpc
 
     given = tls.material
@@ -172,7 +194,7 @@ def _credentials(tls: TlsStore) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(
         configuration(),
         changed,  # type: ignore[arg-type]  # None: nothing has changed. Its stubs do not say so.
-        require_client_authentication=True,
+        require_client_authentication=are_callers_certified,
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
-RECORD_BYTES_MAX = 16_384
+TLS_RECORD_BYTES = 16_384
 """Bytes that one record of TLS carries at most, by its specification."""
 
 Buffer = bytes | bytearray | memoryview
@@ -215,7 +215,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         try:
             # No text is longer than its cipher text, so this much holds a record, and no more.
             while size := pending.pending or tls.pending():
-                part = decrypt(min(size, RECORD_BYTES_MAX))
+                part = decrypt(min(size, TLS_RECORD_BYTES))
                 if not part:
                     is_ended = True
                     break

@@ -131,3 +131,16 @@ def test_no_tenant_may_be_allowed_more_than_all_together(excess: int):
             parse_config([*REQUIRED, *flags], {})
     else:
         parse_config([*REQUIRED, *flags], {})
+
+
+def test_clients_without_a_certificate_get_a_port_only_where_there_is_tls():
+    files = [f"--tls-{part}-file=/{part}" for part in ("cert", "key", "ca")]
+    listen = "--client-listen=127.0.0.1:7082"
+
+    assert parse_config(REQUIRED, {}).client_listen is None
+    config = parse_config([*REQUIRED, *files, listen], {})
+    assert config.client_listen == Address("127.0.0.1", 7082)
+    with pytest.raises(RefusesToStart, match="--client-listen is given without --tls-cert-file"):
+        parse_config([*REQUIRED, listen], {})
+    with pytest.raises(RefusesToStart, match="clients with one use the port of --listen"):
+        parse_config([*REQUIRED, *files, listen, "--tls-require-client-cert=true"], {})

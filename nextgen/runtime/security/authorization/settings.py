@@ -53,7 +53,7 @@ class AuthorizationSettings:
 NO_AUTHORIZATION = AuthorizationSettings()
 
 
-def authorization_settings(given: Given) -> AuthorizationSettings:
+def authorization_settings(given: Given, *more_listens: str) -> AuthorizationSettings:
     """Return the settings that ``AUTHORIZATION_FLAGS`` give.
 
     Notes a mistake if clients prove no role, because nobody could be told apart; and if clients
@@ -67,18 +67,19 @@ def authorization_settings(given: Given) -> AuthorizationSettings:
         f"{_SUPERUSERS}: {problem}" for role in superusers if (problem := role_problem(role))
     ]
     if not given.truth(_ENABLED):
-        _check_exposure(given)
+        _check_exposure(given, more_listens)
         return NO_AUTHORIZATION
     if not given.truth(_AUTHENTICATED):
         given.mistakes.append(f"{_ENABLED} is true without {_AUTHENTICATED} true")
     return AuthorizationSettings(AccessRules(frozenset(superusers), wildcards))
 
 
-def _check_exposure(given: Given) -> None:
+def _check_exposure(given: Given, more_listens: tuple[str, ...]) -> None:
     """Note a mistake if clients beyond this machine would need no permission."""
     if given.truth("--insecure"):
         return
-    for name in ("--listen", "--http-listen", "--pulsar-listen", "--pulsar-tls-listen"):
+    listens = ("--listen", "--http-listen", "--pulsar-listen", "--pulsar-tls-listen")
+    for name in (*listens, *more_listens):
         text = given.text(name)
         address = given.parse_address(name, text, note_mistakes=False) if text else None
         if address is not None and address.host and not is_loopback(address.host):

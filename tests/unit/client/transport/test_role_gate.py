@@ -17,7 +17,7 @@ from nextgen.client.transport.role_gate import RoleGate, check_caller, roles_of_
 from nextgen.kernel.errors import Unauthenticated, Unavailable
 from nextgen.runtime.security.exclusions import excluded, set_excluded
 from nextgen.runtime.security.node_identity import NodeRole
-from nextgen.runtime.security.process_tls import NodeTls, tls_in_use, use_tls
+from nextgen.runtime.security.process_tls import CallerTls, NodeTls, tls_in_use, use_tls
 from nextgen.runtime.servers.grpc_server import new_server
 from nextgen.tasks.timeouts import timeout
 from tests.support.certificates import CLUSTER, Certificates
@@ -50,7 +50,7 @@ class Site:
         self.seen = seen
 
     async def ask(
-        self, tls: NodeTls | None, method: str = WATCH, serves: NodeRole | None = None
+        self, tls: NodeTls | CallerTls | None, method: str = WATCH, serves: NodeRole | None = None
     ) -> bytes:
         """Call a method as somebody; the answer."""
         async with self.channel(tls, serves) as channel:
@@ -59,7 +59,7 @@ class Site:
 
     @asynccontextmanager
     async def channel(
-        self, tls: NodeTls | None, serves: NodeRole | None = None
+        self, tls: NodeTls | CallerTls | None, serves: NodeRole | None = None
     ) -> AsyncIterator[grpc.aio.Channel]:
         use_tls(tls)
         channel = open_channel(self.endpoint, serves)
@@ -242,3 +242,68 @@ def test_operators_may_call_whatever_nodes_may_but_the_sessions_of_nodes() -> No
 
     assert closed == {LEASE, "/nextgen.v1.BrokerSessionService/Connect"}
     assert callers_of(UNLISTED) == frozenset()
+
+
+@asynccontextmanager
+async def discovery_node(certificates: Certificates) -> AsyncIterator[tuple[Site, Site]]:
+    """A server for callers with a certificate, and its other port for clients without."""
+    server = new_server([], interceptors=[RoleGate(CLUSTER)])
+    answers = Answers()
+    server.server.add_generic_rpc_handlers((answers,))
+    tls = certificates.node(NodeRole.DISCOVERY, "discovery-1")
+    client_port = server.add_client_port("0.0.0.0", 0, "clients of a test", tls.store)
+    port = await server.start("0.0.0.0", 0, "a test", tls=tls.store)
+    try:
+        yield Site(port, answers.seen), Site(client_port, answers.seen)
+    finally:
+        await server.stop(0)
+
+
+LOOKUPS = "/nextgen.v1.DiscoveryService/LookupStream"
+
+
+async def test_a_client_without_a_certificate_has_a_port_of_its_own(made: Certificates) -> None:
+    nobody = CallerTls(made.ca_file)
+    async with discovery_node(made) as (for_members, for_clients):
+        assert await for_clients.ask(nobody, LOOKUPS) == b"answer to question"
+        with pytest.raises(Unavailable):
+            await for_members.ask(nobody, LOOKUPS)
+
+
+async def test_the_port_of_clients_is_for_their_calls_whatever_certificate_they_have(
+    made: Certificates,
+) -> None:
+    async with discovery_node(made) as (for_members, for_clients):
+        member = made.node(NodeRole.BROKER, "broker-1")
+        assert await for_members.ask(member, WATCH) == b"answer to question"
+        for caller in (member, CallerTls(made.ca_file)):
+            for_clients.seen.clear()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await for_clients.ask(caller, WATCH)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert for_clients.seen == []
+
+
+async def test_a_client_sends_nothing_to_another_host_or_authority(
+    made: Certificates, tmp_path: Path
+) -> None:
+    others = Certificates(tmp_path / "others")
+    async with discovery_node(made) as (_, for_clients):
+        with pytest.raises(Unavailable):
+            await for_clients.ask(CallerTls(others.ca_file), LOOKUPS)
+        # An address of this machine that its certificate does not name.
+        for_clients.endpoint = for_clients.endpoint.replace("127.0.0.1", "127.0.0.2")
+        with pytest.raises(Unavailable):
+            await for_clients.ask(CallerTls(made.ca_file), LOOKUPS)
+        assert for_clients.seen == []
+
+
+async def test_a_client_with_a_certificate_of_its_own_uses_the_port_of_members(
+    made: Certificates,
+) -> None:
+    client = CallerTls(made.ca_file, made.client("ada"))
+    async with discovery_node(made) as (for_members, _):
+        assert await for_members.ask(client, LOOKUPS) == b"answer to question"
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await for_members.ask(client, WATCH)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -13,6 +13,7 @@ from nextgen.kernel.errors import RefusesToStart
 from nextgen.kernel.limits.inbound import TLS_FILES_CHECK_MS
 from nextgen.runtime.security.node_identity import NodeIdentity, NodeRole
 from nextgen.runtime.security.process_tls import (
+    CallerTls,
     tls_environment_of_child,
     tls_in_use,
     tls_of_environment,
@@ -182,9 +183,22 @@ def test_a_child_process_finds_the_certificate_in_use(made: Certificates):
     assert found.identity == NodeIdentity(CLUSTER, NodeRole.OPERATOR, "me")
 
 
+@pytest.mark.usefixtures("restored")
+def test_a_client_names_an_authority_alone_or_its_own_certificate_too(made: Certificates):
+    files = made.client("app")
+    for own in (None, TlsFiles(files.cert_file, files.key_file, made.ca_file)):
+        use_tls(CallerTls(made.ca_file, own))
+        found = tls_of_environment(tls_environment_of_child())
+
+        assert found == CallerTls(made.ca_file, own)
+        assert found.client_context().check_hostname
+
+
 def test_half_of_what_is_needed_in_the_environment_is_refused(made: Certificates):
     assert tls_of_environment({}) is None
-    with pytest.raises(RefusesToStart, match="together or not at all"):
+    with pytest.raises(RefusesToStart, match="together, or the last one alone"):
         tls_of_environment({"NEXTGEN_TLS_CERT_FILE": "x"})
+    with pytest.raises(RefusesToStart, match="cannot be read"):
+        tls_of_environment({"NEXTGEN_TLS_CA_FILE": str(made.directory / "missing")})
     with pytest.raises(RefusesToStart, match="for no node and no operator"):
         tls_of_files(made.client("app"))

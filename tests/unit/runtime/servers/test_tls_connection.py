@@ -15,7 +15,7 @@ import uvloop
 
 from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.security.tls import TlsStore, client_context
-from nextgen.runtime.servers.tls_connection import RECORD_BYTES_MAX
+from nextgen.runtime.servers.tls_connection import TLS_RECORD_BYTES
 from nextgen.runtime.servers.tls_door import TlsDoor
 from nextgen.tasks.timeouts import timeout
 from tests.support.certificates import Certificates
@@ -165,7 +165,7 @@ async def until(condition) -> None:
             await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("size", [1, RECORD_BYTES_MAX, RECORD_BYTES_MAX + 1, 1_000_000])
+@pytest.mark.parametrize("size", [1, TLS_RECORD_BYTES, TLS_RECORD_BYTES + 1, 1_000_000])
 def test_bytes_of_any_number_arrive_in_both_directions(runner: asyncio.Runner, made, size: int):
     text = bytes(number % 251 for number in range(size))
 

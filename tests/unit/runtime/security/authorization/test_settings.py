@@ -78,9 +78,10 @@ def test_beyond_this_machine_clients_need_permissions(parse, name):
     assert parse([*exposed, *ON], {}).authorization.rules == AccessRules()
 
 
-def test_beyond_this_machine_pulsars_clients_need_permissions():
-    exposed = [*NODE, *TLS, "--pulsar-tls-listen", "10.0.0.1:6651"]
-    with pytest.raises(RefusesToStart, match=r"--pulsar-tls-listen .* is beyond this"):
+@pytest.mark.parametrize("name", ["--pulsar-tls-listen", "--client-listen"])
+def test_beyond_this_machine_clients_of_discovery_need_permissions(name):
+    exposed = [*NODE, *TLS, name, "10.0.0.1:6651"]
+    with pytest.raises(RefusesToStart, match=rf"{name} .* is beyond this"):
         parse_discovery([*exposed, *AUTHENTICATED], {})
     parse_discovery([*exposed, *ON], {})
 
