@@ -225,13 +225,13 @@ async def _start_front(
         consumers=ConsumerSessions(consumers, SegmentLooks(owners)),
         authenticator=authenticator,
         authorizer=authorizer,
+        broker_limits=lambda: link.view.settings.broker_limits,
     )
-    agent.listener = front.topics
-    agent.on_connected = front.drained.connected
-    agent.on_drained_settled = front.drained.settled
+    link.on_change(lambda view, _update: front.use_topic_limits(view.settings.topic_limits))
+    agent.listener, drained = front.topics, front.drained
+    agent.on_connected, agent.on_drained_settled = drained.connected, drained.settled
     await _listen(front, config, tls, stack)
-    looking = keep("idle_units", _idle_units(agent, link, front).run)
-    stack.callback(looking.cancel)
+    stack.callback(keep("idle_units", _idle_units(agent, link, front).run).cancel)
     loads = SegmentLoads(
         lambda: agent.session.holding,
         front.topics.get,

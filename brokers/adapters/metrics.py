@@ -13,6 +13,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from brokers.adapters.pulsar.front import PulsarFront
+from brokers.service.client_limits.broker_clients import Use
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
 
@@ -51,6 +52,7 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=counts[name])
         if self._front is not None:
             yield from _of_clients(self._front)
+            yield from _of_limits(self._front)
 
 
 def _of_clients(front: PulsarFront) -> Iterator[Metric]:
@@ -107,14 +109,51 @@ def _of_clients(front: PulsarFront) -> Iterator[Metric]:
         "bytes_out": ("Payload bytes sent to consumers.", traffic.bytes_out),
         "entries_out": ("Entries sent to consumers.", traffic.entries_out),
     }
-    for name, (text, value) in counters.items():
-        yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=value)
+    yield from _counters(counters)
     yield _histogram("append_seconds", "From SEND to durable and not fenced.", front.append_latency)
+
+
+def _of_limits(front: PulsarFront) -> Iterator[Metric]:
+    throttled = sum(connection.is_throttled for connection in front.connections())
+    yield from _gauges(
+        {
+            "connections_throttled": (
+                "Pulsar clients that are not read at present because of a rate.",
+                throttled,
+            )
+        }
+    )
+    clients = front.clients
+    yield from _counters(
+        {
+            "publish_throttled": (
+                "Times that a Pulsar client was not read because of a rate.",
+                clients.publish_waits,
+            ),
+            "dispatch_throttled": (
+                "Times that a subscription waited because of a rate.",
+                clients.dispatch_waits,
+            ),
+        }
+    )
+    refused = CounterMetricFamily(
+        "nextgen_broker_clients_refused",
+        "Connections, producers, consumers and subscriptions refused because of a limit.",
+        labels=["kind"],
+    )
+    for use in Use:
+        refused.add_metric([use.value], clients.refused[use])
+    yield refused
 
 
 def _gauges(gauges: dict[str, tuple[str, int]]) -> Iterator[Metric]:
     for name, (text, value) in gauges.items():
         yield GaugeMetricFamily(f"nextgen_broker_{name}", text, value=value)
+
+
+def _counters(counters: dict[str, tuple[str, int]]) -> Iterator[Metric]:
+    for name, (text, value) in counters.items():
+        yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=value)
 
 
 def _histogram(name: str, text: str, latency: Latency) -> Metric:

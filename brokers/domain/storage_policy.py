@@ -1,4 +1,4 @@
-"""A topic's storage policy: retention, backlog, deduplication, schema compatibility.
+"""A topic's policy: retention, backlog, deduplication, schema compatibility, limits of clients.
 
 ``effective`` overrides the broker's own configuration by the policies of tenants, namespaces and
 topics.
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from brokers.domain.position import Position
+from nextgen.kernel.governance.client_limits import NO_LIMITS, TopicLimits, limits_of
 from nextgen.kernel.governance.policies import (
     FOR_EVER,
     NO_RULES,
@@ -66,6 +67,9 @@ class StoragePolicy:
     backlog_reset_entries: int = NO_BOUND
     """Of a shadow: entries of a subscription's backlog at which it continues at the end."""
 
+    limits: TopicLimits = NO_LIMITS
+    """What clients may use of the topic."""
+
     is_bound: bool = False
     """Whether placement rules restrict the topic's brokers. Load reports say so; nothing else reads
     it."""
@@ -113,6 +117,7 @@ def effective(policies: Policies, own: StoragePolicy) -> StoragePolicy:
         backlog_reset_entries=_value_or(
             policies.shadow_backlog_reset_entries, own.backlog_reset_entries
         ),
+        limits=limits_of(policies.stored, own.limits) if policies.stored else own.limits,
         is_bound=policies.placement != NO_RULES,
     )
 

@@ -13,3 +13,10 @@ class ClientInfo:
     """host:port of the client's end."""
     version: str
     """The client's own name and version, shortened; empty if it gave none."""
+    role: str = ""
+    """Who it has proven to be; empty if nobody asked."""
+
+    @property
+    def host(self) -> str:
+        """The address without the port."""
+        return self.address.rpartition(":")[0]

@@ -127,6 +127,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "SUBSCRIPTIONS_PER_TOPIC_MAX": ("test_a_topic_has_so_many_subscriptions_and_no_more",),
     "SUBSCRIPTION_CONSUMERS_MAX": ("test_consumers_have_a_limit",),
     "SUBSCRIPTION_PROPERTIES_BYTES_MAX": ("test_the_properties_of_a_subscription_have_a_limit",),
+    "SUBSCRIBERS_COUNTED_MAX": ("test_so_many_subscribers_are_counted",),
     "SUBSCRIPTION_UNACKED_MAX": ("test_a_subscription_with_too_much_unacknowledged_pauses",),
     "TOPIC_LIST_BYTES_MAX": ("test_a_listing_is_as_long_as_one_answer",),
     "TOPIC_LOCAL_NAME_BYTES_MAX": ("test_a_local_name_may_be_as_long_as_the_limit",),

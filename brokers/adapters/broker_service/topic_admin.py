@@ -329,7 +329,7 @@ def _error_of(error: Refusal | MetadataError) -> MetadataError:
 
 
 async def _last_message_id(topic: Topic) -> wire.LastMessageId:
-    position, messages = await topic.last_message()
+    position, messages = await operations.last_message(topic)
     return wire.LastMessageId(
         position=wire_position(position), batch_index=messages - 1 if messages > 1 else -1
     )

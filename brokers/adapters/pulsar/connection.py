@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from brokers.adapters.pulsar.answers import TRANSACTIONS, error_code, no_transactions
@@ -10,12 +11,16 @@ from brokers.adapters.pulsar.producing import Producing
 from brokers.adapters.pulsar.requests import ClientRequests, Front
 from brokers.domain.refusal import Refusal
 from brokers.domain.schemas.schema import Schema, version_bytes
+from brokers.ports.client_info import ClientInfo
+from brokers.service.client_limits.broker_clients import Claim
 from brokers.wire import stated_schema
 from nextgen.kernel.errors import Overloaded
+from nextgen.kernel.governance.access import ANONYMOUS, Principal
 from nextgen.kernel.limits.pulsar import BROKER_LISTINGS_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.pulsar.admission.refusals import shown
 from nextgen.pulsar.frames import MalformedFrame
+from nextgen.pulsar.greeting import NO_REQUEST_ID
 from nextgen.pulsar.keep_alive import KeepAlive
 from nextgen.pulsar.metadata_commands import needed_of
 from nextgen.pulsar.scalable_topics.refusals import no_scalable_topics
@@ -27,7 +32,7 @@ from protos.pulsar import PulsarApi_pb2 as pulsar
 class BrokerConnection(ClientRequests):
     """Serves one client: passes commands to ``Producing`` and ``Consuming``, or handles them."""
 
-    __slots__ = ("_consuming", "_producing", "_scalable", "_watching")
+    __slots__ = ("_claims", "_consuming", "_producing", "_scalable", "_watching")
 
     def __init__(self, keep_alive: KeepAlive, front: Front) -> None:
         super().__init__(keep_alive, front)
@@ -35,6 +40,26 @@ class BrokerConnection(ClientRequests):
         self._consuming: Consuming | None = None
         self._watching: TopicListSession | None = None
         self._scalable: ScalableSession | None = None
+        self._claims: list[Claim] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        try:
+            self._claims.append(self.front.clients.connect(self.client.host))
+        except Refusal as refusal:
+            # Before CONNECT, as in Pulsar.
+            self.send_error(NO_REQUEST_ID, error_code(refusal.code), refusal.message)
+            self.close_after_flush()
+
+    def admit(self, connect: pulsar.CommandConnect, principal: Principal) -> None:
+        role = "" if principal is ANONYMOUS else principal.name
+        try:
+            self._claims.append(self.front.clients.admit(ClientInfo(self.peer, "", role)))
+        except Refusal as refusal:
+            self.send_error(NO_REQUEST_ID, error_code(refusal.code), refusal.message)
+            self.close_after_flush()
+            return
+        super().admit(connect, principal)
 
     # Hooks -----------------------------------------------------------------------------------
 
@@ -61,6 +86,8 @@ class BrokerConnection(ClientRequests):
 
     def closed(self) -> None:
         super().closed()
+        for claim in self._claims:
+            claim.release()
         if self._producing is not None:
             self._producing.closed()
         if self._consuming is not None:

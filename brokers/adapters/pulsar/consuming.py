@@ -29,6 +29,7 @@ from brokers.service.subscriptions.subscription import (
     Consumer,
     Subscription,
 )
+from brokers.service.topics.operations import last_message
 from brokers.service.topics.topic import Topic
 from nextgen.kernel.limits.pulsar import (
     HANDLES_PER_CONNECTION_MAX,
@@ -427,7 +428,7 @@ class Consuming:
         assert handle.subscription is not None, "it is connected"
         with self.connection.answering(request_id):
             partition = handle.topic.unit.partition
-            last, messages = await handle.topic.last_message()
+            last, messages = await last_message(handle.topic)
             self.connection.send_command(
                 pulsar.BaseCommand(
                     type=pulsar.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE,

@@ -20,6 +20,7 @@ from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import LedgerStore
 from brokers.ports.session import Clock, DrainedUnit
 from brokers.ports.shadows import ShadowLedgers
+from brokers.service.client_limits.broker_clients import BrokerClients
 from brokers.service.feeds.source_sessions import SourceSessions
 from brokers.service.topics.drained_units import DrainedUnits
 from brokers.service.topics.open_topics import Topics
@@ -27,6 +28,11 @@ from brokers.service.topics.unit import TopicDependencies
 from brokers.service.topics.unit_ledgers import UnitLedgers
 from brokers.service.topics.upkeep import Upkeep
 from brokers.service.traffic import Latency, Traffic
+from nextgen.kernel.governance.client_limits import (
+    NO_BROKER_LIMITS,
+    BrokerLimits,
+    TopicLimits,
+)
 from nextgen.kernel.limits.pulsar import PULSAR_CONNECTIONS_MAX, PULSAR_KEEP_ALIVE_MS
 from nextgen.pulsar.metadata_commands import MetadataCommands
 from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
@@ -84,10 +90,11 @@ class PulsarFront:
         report_drained: Callable[[Sequence[DrainedUnit]], None] = lambda _: None,
         authenticator: Authenticator | None = None,
         authorizer: Authorizer | None = None,
+        broker_limits: Callable[[], BrokerLimits] = lambda: NO_BROKER_LIMITS,
     ) -> None:
         self._upkeep: asyncio.Task[None] | None = None
-        self.traffic = Traffic()
-        self.append_latency = Latency()
+        self.traffic, self.append_latency = Traffic(), Latency()
+        self.clients = BrokerClients(broker_limits)
         self.topics = Topics(
             broker_id=identity.broker_id,
             broker_url=identity.broker_url,
@@ -100,6 +107,7 @@ class PulsarFront:
                 append_latency=self.append_latency,
                 make_name=_name_maker(identity.broker_id),
                 now_ms=wall_clock or wall_clock_ms,
+                clients=self.clients,
                 on_drained=lambda unit, subscription: self.drained.note(unit, subscription),
             ),
         )
@@ -121,10 +129,8 @@ class PulsarFront:
                 consumers,
                 NamespaceWatches(scalable_lists, commands.permits) if scalable_lists else None,
             )
-        self.shared = Front(
-            self.topics, commands, self.topic_watches, self.scalable, authenticator, authorizer
-        )
-        """The parts that all connections of this broker share."""
+        parts = self.topics, commands, self.topic_watches, self.scalable
+        self.shared = Front(*parts, authenticator, authorizer, self.clients)
         self._server = PulsarServer(
             lambda keep_alive: BrokerConnection(keep_alive, self.shared),
             connections_max=connections_max,
@@ -142,6 +148,10 @@ class PulsarFront:
     @property
     def dropped_connections(self) -> int:
         return self._server.dropped_connections
+
+    def use_topic_limits(self, limits: TopicLimits) -> None:
+        """Set what clients may use of a topic where no policy says otherwise."""
+        self.topics.use_limits(limits)
 
     def connections(self) -> Iterator[BrokerConnection]:
         return (cast(BrokerConnection, connection) for connection in self._server.connections())

@@ -181,8 +181,13 @@ class Producing:
             return
         self.connection.count_pending(len(payload))
         handle.producer.publish(publication)
-        if handle.topic is not None and handle.topic.ledger.is_congested:
-            self.connection.hold_for_storage()
+        topic = handle.topic
+        if topic is not None:
+            if topic.ledger.is_congested:
+                self.connection.hold_for_storage()
+            throttle = topic.limits.throttle
+            if throttle is not None:
+                throttle.charge(self.connection, publication.message_count, len(payload))
 
     def on_close(self, command: pulsar.BaseCommand) -> None:
         """Close a producer after all its SENDs are answered."""

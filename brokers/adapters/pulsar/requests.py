@@ -13,7 +13,10 @@ import structlog
 from brokers.adapters.pulsar.answers import error_code
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.client_info import ClientInfo
+from brokers.service.client_limits.broker_clients import BrokerClients
+from brokers.service.client_limits.publish_throttle import PublishThrottle
 from brokers.service.topics.open_topics import Topics
+from nextgen.kernel.governance.access import ANONYMOUS
 from nextgen.kernel.limits.pulsar import (
     CONNECTION_PENDING_BYTES_MAX,
     CONNECTION_REQUESTS_MAX,
@@ -52,6 +55,8 @@ class Front:
     """Who checks the clients' identities; None: nobody."""
     authorizer: Authorizer | None = None
     """Who decides what clients may do; None: everybody may do everything."""
+    clients: BrokerClients = field(default_factory=BrokerClients)
+    """Who uses this broker, and its bounds."""
     greeting: Greeting = field(init=False)
     producers: int = 0
     consumers: int = 0
@@ -82,6 +87,7 @@ class ClientRequests(PulsarConnection):
         "_is_held_for_storage",
         "_pending_bytes",
         "_tasks",
+        "_throttles",
         "clock",
         "front",
     )
@@ -94,12 +100,14 @@ class ClientRequests(PulsarConnection):
         self._pending_bytes = 0
         self._is_held_for_storage = False
         self._is_held_for_requests = False
+        self._throttles: set[PublishThrottle] | None = None
         self._alive: asyncio.Event | None = None
 
     @property
     def client(self) -> ClientInfo:
         """The client, for statistics."""
-        return ClientInfo(self.peer, self.client_version)
+        role = "" if self.principal is ANONYMOUS else self.principal.name
+        return ClientInfo(self.peer, self.client_version, role)
 
     def handle_raw(self, frame: RawFrame) -> bool:
         if self._alive is not None:
@@ -110,6 +118,9 @@ class ClientRequests(PulsarConnection):
     def closed(self) -> None:
         for task in list(self._tasks):
             task.cancel()
+        throttles, self._throttles = self._throttles, None
+        for throttle in throttles or ():
+            throttle.forget(self)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``work`` in a task that is cancelled with the connection."""
@@ -161,11 +172,31 @@ class ClientRequests(PulsarConnection):
             self._is_held_for_storage = True
             self.hold_reading()
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether reading is paused because of a rate."""
+        return bool(self._throttles)
+
+    def hold_for_rate(self, throttle: PublishThrottle) -> None:
+        """Pause reading until ``throttle`` has room."""
+        if self._throttles is None:
+            self._throttles = set()
+        self._throttles.add(throttle)
+        self.hold_reading()
+
+    def release_for_rate(self, throttle: PublishThrottle) -> None:
+        """``throttle`` has room: read on, unless something else is waited for."""
+        if self._throttles is not None:
+            self._throttles.discard(throttle)
+            self._throttles = self._throttles or None
+        self._release()
+
     async def is_alive(self) -> bool:
         """Send PING and wait for any command; without one, drop the connection."""
         if not self.is_open:
             return False
-        if self._is_held_for_storage or self._is_held_for_requests or self.is_asking:
+        is_held = self._is_held_for_storage or self._is_held_for_requests
+        if is_held or self._throttles or self.is_asking:
             return True  # Reading is paused: an answer would not be seen.
         if self._alive is None:
             self._alive = asyncio.Event()
@@ -189,5 +220,5 @@ class ClientRequests(PulsarConnection):
             self.close_after_flush()
 
     def _release(self) -> None:
-        if not self._is_held_for_storage and not self._is_held_for_requests:
+        if not (self._is_held_for_storage or self._is_held_for_requests or self._throttles):
             self.release_reading()

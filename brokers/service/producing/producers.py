@@ -10,6 +10,8 @@ from brokers.domain.producing.access import AccessMode, AccessRequest, Granted, 
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.ledger import TopicLedger
 from brokers.ports.producer import ProducerSink, Publication
+from brokers.service.client_limits.broker_clients import Claim
+from brokers.service.client_limits.topic_limits import TopicClientLimits
 from brokers.service.producing.publishing import NameState, Publishing
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.traffic import Rate
@@ -45,6 +47,7 @@ class Producer:
 
     __slots__ = (
         "_publishing",
+        "claim",
         "connected_since_ms",
         "is_gone",
         "last_sequence_id",
@@ -63,6 +66,7 @@ class Producer:
         request: ProducerRequest,
         sink: ProducerSink,
         publishing: Publishing,
+        claim: Claim,
     ) -> None:
         self.name = name
         self.request = request
@@ -77,6 +81,8 @@ class Producer:
         self.is_gone = False
         self.connected_since_ms = publishing.now_ms()
         self.rate = Rate()
+        self.claim = claim
+        """What it takes of the numbers of producers that may be."""
         self._publishing = publishing
 
     def __repr__(self) -> str:
@@ -90,12 +96,18 @@ class Producers:
     """All producers of one topic, connected or waiting."""
 
     def __init__(
-        self, topic_name: str, ledger: TopicLedger, publishing: Publishing, make_name: NameMaker
+        self,
+        topic_name: str,
+        ledger: TopicLedger,
+        publishing: Publishing,
+        make_name: NameMaker,
+        limits: TopicClientLimits,
     ) -> None:
         self._topic_name = topic_name
         self._ledger = ledger
         self._publishing = publishing
         self._make_name = make_name
+        self._limits = limits
         self._by_name: dict[str, Producer] = {}
         self._is_ended = False
         stored = ledger.state.get(TOPIC_EPOCH_KEY)
@@ -123,7 +135,8 @@ class Producers:
                 f"topic {self._topic_name} has {len(self._by_name)} producers, "
                 f"at most {PRODUCERS_PER_TOPIC_MAX} may be",
             )
-        producer = Producer(name, request, sink, self._publishing)
+        claim = self._limits.claim_producer(len(self._by_name), sink.client)
+        producer = Producer(name, request, sink, self._publishing, claim)
         self._by_name[name] = producer
         try:
             await self._let_in(producer)
@@ -140,6 +153,7 @@ class Producers:
         if producer.is_gone:
             return
         producer.is_gone = True
+        producer.claim.release()
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]
         self._publishing.release_name(producer.name)

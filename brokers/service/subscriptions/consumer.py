@@ -9,6 +9,7 @@ from brokers.domain.position import Position
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.kind import SubscriptionKind
 from brokers.ports.consumer import ConsumerSink, Dispatch
+from brokers.service.client_limits.broker_clients import Claim
 from brokers.service.traffic import Rate
 from nextgen.kernel.limits.pulsar import CONSUMER_PERMITS_MAX, CONSUMER_UNACKED_MAX
 
@@ -53,6 +54,7 @@ class Consumer:
     __slots__ = (
         "arrival",
         "bytes_out",
+        "claim",
         "connected_since_ms",
         "epoch",
         "has_reached_end",
@@ -63,11 +65,17 @@ class Consumer:
         "request",
         "sink",
         "unacked",
+        "unacked_max",
         "unacked_messages",
     )
 
     def __init__(
-        self, request: ConsumerRequest, sink: ConsumerSink, arrival: int, now_ms: int = 0
+        self,
+        request: ConsumerRequest,
+        sink: ConsumerSink,
+        arrival: int,
+        now_ms: int = 0,
+        claim: Claim | None = None,
     ) -> None:
         self.request = request
         self.sink = sink
@@ -80,8 +88,11 @@ class Consumer:
         """For Shared and Key_Shared: entries it was sent, with their unacknowledged messages."""
         self.unacked_messages = 0
         """Sum of ``unacked``."""
+        self.unacked_max = CONSUMER_UNACKED_MAX
         self.is_blocked = False
         """Whether it has too many unacknowledged messages."""
+        self.claim = claim or Claim()
+        """What it takes of the numbers of consumers that may be."""
         self.messages_out = 0
         self.bytes_out = 0
         self.connected_since_ms = now_ms
@@ -131,8 +142,13 @@ class Consumer:
         """Record that an entry was sent to it."""
         self.unacked[position] = messages
         self.unacked_messages += messages
-        if self.unacked_messages >= CONSUMER_UNACKED_MAX:
+        if self.unacked_messages >= self.unacked_max:
             self.is_blocked = True
+
+    def use_unacked(self, most: int) -> None:
+        """Set how many messages it may leave unacknowledged."""
+        self.unacked_max = most
+        self.is_blocked = self.unacked_messages >= most
 
     def let_go_all(self) -> int:
         """Take back all its entries; return their number of unacknowledged messages."""
@@ -149,6 +165,6 @@ class Consumer:
             self.unacked[position] = messages_left
         taken = had - messages_left if had else 0
         self.unacked_messages -= taken
-        if self.is_blocked and self.unacked_messages <= CONSUMER_UNACKED_MAX // 2:
+        if self.is_blocked and self.unacked_messages <= self.unacked_max // 2:
             self.is_blocked = False
         return taken

@@ -20,6 +20,7 @@ from brokers.domain.subscriptions.cursor_record import decode_cursor, encode_cur
 from brokers.domain.subscriptions.kind import SubscriptionKind
 from brokers.ports.consumer import ConsumerSink
 from brokers.ports.ledger import TopicLedger
+from brokers.service.client_limits.broker_clients import Claim
 from brokers.service.subscriptions.acks import Ack, Acknowledger
 from brokers.service.subscriptions.consumer import (
     NO_EPOCH,
@@ -34,6 +35,7 @@ from brokers.service.subscriptions.dispatch.kinds import new_dispatcher
 from brokers.service.subscriptions.end_of_topic import EndOfTopic
 from brokers.service.subscriptions.reader import EntrySource
 from brokers.service.subscriptions.reconnect import ReconnectWait
+from brokers.service.subscriptions.sending import Sending
 from brokers.service.subscriptions.start import SubscriptionStart, sought, start_of
 from brokers.service.subscriptions.stats import SubscriptionStats
 from brokers.service.subscriptions.turns import Turns
@@ -49,7 +51,6 @@ __all__ = [
     "Subscription",
     "SubscriptionKind",
     "SubscriptionStart",
-    "SubscriptionStats",
     "cursor_key",
 ]
 
@@ -85,9 +86,11 @@ class Subscription:
         self._partition = partition
         self._acks = Acknowledger(cursor, ledger)
         self._turns = Turns(self._dispatch, self._next_due_at_ms, clock)
+        self.sending = Sending(self._turns.ask)
         self._source = EntrySource(ledger, on_ready=self._turns.ask, on_failed=self._read_failed)
         self._writer = CursorWriter(ledger, cursor_key(name), self._encoded) if is_durable else None
         self._dispatcher = self._new_dispatcher()
+        self.sending.begin(self._dispatcher)
         self._failed: Callable[[Exception], None] | None = None
         self._over: Callable[[], None] | None = None
         self._reconnect = ReconnectWait(self._not_reconnected)
@@ -96,8 +99,6 @@ class Subscription:
         self._is_closed = False
         self._end_of_topic = EndOfTopic()
         self.departures = Departures()
-        self._messages_out_before = 0
-        self._bytes_out_before = 0
         self.rate = Rate()
 
     @classmethod
@@ -144,16 +145,8 @@ class Subscription:
     ) -> Subscription:
         """Restore a durable subscription from its stored cursor."""
         record = decode_cursor(stored, ledger.entries_between)
-        return cls(
-            name,
-            record.kind,
-            record.cursor,
-            ledger,
-            clock,
-            is_durable=True,
-            properties=record.properties,
-            partition=partition,
-        )
+        parts = name, record.kind, record.cursor, ledger, clock
+        return cls(*parts, is_durable=True, properties=record.properties, partition=partition)
 
     def __repr__(self) -> str:
         state = f"consumers={len(self.consumers)} backlog={self.backlog_entries}"
@@ -209,23 +202,25 @@ class Subscription:
 
     def stats(self) -> SubscriptionStats:
         """Return the present statistics."""
-        consumers = self.consumers
+        messages_out, bytes_out = self.sending.total(self.consumers)
         return SubscriptionStats(
             name=self.name,
             kind=self.kind,
             is_durable=self.is_durable,
-            consumers=len(consumers),
+            consumers=len(self.consumers),
             backlog_entries=self.backlog_entries,
             unacked_messages=self._dispatcher.unacked_messages,
             delayed_entries=self._dispatcher.delayed_entries,
             mark_delete=self.mark_delete,
-            messages_out=self._messages_out_before + sum(each.messages_out for each in consumers),
-            bytes_out=self._bytes_out_before + sum(each.bytes_out for each in consumers),
+            messages_out=messages_out,
+            bytes_out=bytes_out,
             properties=self.properties,
         )
 
-    def add_consumer(self, request: ConsumerRequest, sink: ConsumerSink) -> Consumer:
-        """Connect a consumer. It gets no message before ``flow``.
+    def add_consumer(
+        self, request: ConsumerRequest, sink: ConsumerSink, claim: Claim | None = None
+    ) -> Consumer:
+        """Connect a consumer. It gets no message before ``flow``. Its leaving releases ``claim``.
 
         Raises:
             Refusal: ConsumerBusy (an Exclusive consumer, consumers of another kind, or too many
@@ -234,20 +229,18 @@ class Subscription:
         """
         if self._is_closed or self._is_seeking:
             raise _closed()
+        problem = ""
         if len(self.consumers) >= SUBSCRIPTION_CONSUMERS_MAX:
-            raise Refusal(
-                ServerError.CONSUMER_BUSY,
-                f"subscription has {SUBSCRIPTION_CONSUMERS_MAX} consumers already",
-            )
+            problem = f"subscription has {SUBSCRIPTION_CONSUMERS_MAX} consumers already"
+        elif request.kind is not self.kind and self.consumers:
+            problem = f"subscription is {self.kind.name}, consumer wants {request.kind.name}"
+        if problem:
+            raise Refusal(ServerError.CONSUMER_BUSY, problem)
         if request.kind is not self.kind:
-            if self.consumers:
-                raise Refusal(
-                    ServerError.CONSUMER_BUSY,
-                    f"subscription is {self.kind.name}, consumer wants {request.kind.name}",
-                )
             self._change_kind(request.kind)
         self._arrivals += 1
-        consumer = Consumer(request, sink, self._arrivals, self._clock())
+        consumer = Consumer(request, sink, self._arrivals, self._clock(), claim)
+        self.sending.joins(consumer)
         self._dispatcher.attach(consumer)
         self._reconnect.end()
         self._turns.ask()
@@ -257,8 +250,7 @@ class Subscription:
         """Disconnect a consumer; the others get its unacknowledged entries, in order."""
         if consumer not in self.consumers:
             return
-        self._messages_out_before += consumer.messages_out
-        self._bytes_out_before += consumer.bytes_out
+        self.sending.leaves(consumer)
         self._dispatcher.detach(consumer)
         self._turns.ask()
         self.departures.note()
@@ -462,6 +454,7 @@ class Subscription:
 
     def _stop(self) -> None:
         self._is_closed = True
+        self.sending.use_rates(())
         self._source.close()
         self._turns.close()
         self._reconnect.end()
@@ -469,6 +462,7 @@ class Subscription:
     def _change_kind(self, kind: SubscriptionKind) -> None:
         self.kind = kind
         self._dispatcher = self._new_dispatcher()
+        self.sending.begin(self._dispatcher)
         if self._writer is not None:
             self._writer.changed()
 
@@ -485,7 +479,7 @@ class Subscription:
             return False
         if self._end_of_topic.is_terminated:
             self._end_of_topic.look(self.consumers, is_drained=self.is_drained)
-        return bool(self.consumers) and self._dispatcher.run()
+        return bool(self.consumers) and self.sending.run()
 
     def _next_due_at_ms(self) -> int | None:
         return self._dispatcher.next_due_at_ms if self.consumers else None

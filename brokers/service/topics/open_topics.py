@@ -35,6 +35,7 @@ from brokers.service.topics.unit import TopicDependencies, TopicUnit
 from brokers.service.topics.unit_ledgers import UnitLedgers
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.client_limits import TopicLimits
 from nextgen.kernel.limits.placement import PREPARED_UNITS_MAX
 from nextgen.kernel.limits.pulsar import (
     ENDED_UNIT_PAUSE_MS,
@@ -110,6 +111,10 @@ class Topics:
     def assignment_of(self, key: UnitKey) -> Assignment | None:
         """Return the assignment of a unit in the present session, None if it is not held."""
         return self._holding().assignments.get(key)
+
+    def use_limits(self, limits: TopicLimits) -> None:
+        """Set what clients may use of a topic where no policy says otherwise."""
+        self._policies.use_limits(limits)
 
     def policy_of(self, assignment: Assignment) -> StoragePolicy:
         """Return the effective policy of a held unit, whether it is open or not."""

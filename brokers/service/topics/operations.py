@@ -13,6 +13,7 @@ from brokers.domain.refusal import Refusal, ServerError
 from brokers.domain.subscriptions.cursor import before
 from brokers.domain.subscriptions.open_entries import nth_behind, nth_open
 from brokers.ports.ledger import Entry, LedgerReader
+from brokers.service.storage_refusal import STORAGE_ERRORS
 from brokers.service.subscriptions.start import SubscriptionStart
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.topics.topic import Topic
@@ -179,6 +180,22 @@ async def truncate(topic: Topic) -> None:
     await _pass_over(_durable(topic), last)
     await topic.ledger.trim(last)
     topic.followers.changed()
+
+
+async def last_message(topic: Topic) -> tuple[Position, int]:
+    """Return the last entry's position and its number of messages.
+
+    Raises:
+        Refusal: The entry cannot be read.
+    """
+    last = topic.ledger.last
+    if last == BEFORE_ALL:
+        return last, 0
+    try:
+        entries = await topic.ledger.read(before(last), entries_max=1, bytes_max=1)
+    except STORAGE_ERRORS as error:
+        raise topic.storage_failed(error) from error
+    return last, entries[0].message_count if entries else 0
 
 
 def durable_names(topic: Topic) -> list[str]:

@@ -7,11 +7,13 @@ new session has delivered its metadata, nothing newer is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from brokers.domain.holding import Assignment, Holding, TopicMetadata
 from brokers.domain.session import ChangedMetadata
 from brokers.domain.storage_policy import StoragePolicy, effective
 from brokers.service.topics.topic import Topic
+from nextgen.kernel.governance.client_limits import TopicLimits
 
 
 class TopicPolicies:
@@ -41,6 +43,16 @@ class TopicPolicies:
         policy = self.of(assignment)
         if policy != topic.policy:
             topic.use_policy(policy)
+
+    def use_limits(self, limits: TopicLimits) -> None:
+        """Set the broker's own limits of clients, and apply them to all open topics."""
+        if limits == self._own.limits:
+            return
+        self._own = replace(self._own, limits=limits)
+        for topic in tuple(self._opened.values()):
+            assignment = self._holding().assigned(topic.unit.name)
+            if assignment is not None:
+                self.assigned(assignment, topic)
 
     def changed(self, changed: ChangedMetadata) -> None:
         """Apply an object's changed policies to all open topics that they concern."""

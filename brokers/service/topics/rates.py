@@ -27,6 +27,11 @@ class TopicRates:
         self._is_quiet = True
         self._at_ms: int | None = None
 
+    @property
+    def published(self) -> tuple[float, float]:
+        """Messages and bytes per second."""
+        return self.rate_in.messages_per_s, self.rate_in.bytes_per_s
+
     def measure(self, now_ms: int) -> None:
         """Set all rates, of the time since the last call. ``now_ms`` never goes backwards."""
         before_ms, self._at_ms = self._at_ms, now_ms

@@ -20,6 +20,7 @@ from brokers.domain.topic_facts import CURSOR_PREFIX
 from brokers.ports.consumer import ConsumerSink
 from brokers.ports.ledger import Fenced, LedgerDamaged, TopicLedger
 from brokers.ports.producer import ProducerSink
+from brokers.service.client_limits.topic_limits import TopicClientLimits
 from brokers.service.producing.producers import Producer, ProducerRequest, Producers
 from brokers.service.producing.publishing import Publishing
 from brokers.service.shadows.acknowledged import AcknowledgedByShadows
@@ -86,7 +87,14 @@ class Topic:
             on_failure=self._storage_failed,
         )
         self._publishing.recognise_duplicates(is_wanted=self.policy.deduplicates)
-        self.producers = Producers(unit.name, ledger, self._publishing, dependencies.make_name)
+        self.limits = TopicClientLimits(
+            unit.name, dependencies.clients, lambda: self.rates.published
+        )
+        """What clients may use of it."""
+        self.limits.use(self.policy.limits, ())
+        self.producers = Producers(
+            unit.name, ledger, self._publishing, dependencies.make_name, self.limits
+        )
         self._termination = Termination(unit.name, ledger, self._publishing)
         parts = self.subscriptions, self.schemas, self._termination, self._publishing
         self.as_shadow = shadow_of(unit.name, ledger, *parts)
@@ -194,6 +202,7 @@ class Topic:
         self.schemas.use_policy(policy)
         self._publishing.recognise_duplicates(is_wanted=policy.deduplicates)
         self.followers.changed()
+        self.limits.use(policy.limits, self.subscriptions.values())
 
     def refuse_publishing(self, refusal: Refusal | None) -> None:
         """Refuse publications for a reason; None: accept them again, unless the topic has ended."""
@@ -270,6 +279,8 @@ class Topic:
             Refusal: The consumer may not connect.
         """
         self._check_usable()
+        self.limits.check_subscribe(sink.client, request.name, request.consumer_id)
+        self.limits.check_consumer(self.subscriptions, name)
         if schema is not None:
             await self.schemas.check_consumer(schema, is_idle=self._is_untouched)
         if not self.unit.is_persistent and start.is_durable:
@@ -290,7 +301,9 @@ class Topic:
                 f"{'durable' if subscription.is_durable else 'not durable'}",
             )
         try:
-            consumer = subscription.add_consumer(request, sink)
+            self.limits.check_consumer(self.subscriptions, name)
+            with self.limits.consumer(sink.client) as claim:
+                consumer = subscription.add_consumer(request, sink, claim)
         except Refusal:
             self._drop_if_over(subscription)
             raise
@@ -341,22 +354,6 @@ class Topic:
             raise self.storage_failed(error) from error
         self._drop(subscription)
 
-    async def last_message(self) -> tuple[Position, int]:
-        """Return the last entry's position and its number of messages.
-
-        Raises:
-            Refusal: The entry cannot be read.
-        """
-        last = self.ledger.last
-        if last == BEFORE_ALL:
-            return last, 0
-        try:
-            before = Position(last.ledger_id, last.entry_id - 1)
-            entries = await self.ledger.read(before, entries_max=1, bytes_max=1)
-        except STORAGE_ERRORS as error:
-            raise self.storage_failed(error) from error
-        return last, entries[0].message_count if entries else 0
-
     def storage_failed(self, error: Exception) -> Refusal:
         """Return the answer to a client for one of ``STORAGE_ERRORS``. Damage ends the topic."""
         if isinstance(error, LedgerDamaged):
@@ -379,6 +376,7 @@ class Topic:
                     ServerError.NOT_ALLOWED,
                     f"topic {self.unit.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions",
                 )
+            self.limits.check_subscription(len(self.subscriptions) + len(self._creating))
             creating = join(self._create(name, start, kind))
             creating.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._creating[name] = creating
@@ -416,6 +414,7 @@ class Topic:
 
     def _keep(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.name] = subscription
+        self.limits.attach(subscription)
         subscription.on_failed(self._storage_failed)
         subscription.on_over(lambda: self._drop(subscription))
         if subscription.is_durable:
@@ -431,6 +430,7 @@ class Topic:
     def _drop(self, subscription: Subscription) -> None:
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
+            self.limits.detach(subscription.name)
 
     # The end ---------------------------------------------------------------------------------
 
@@ -447,6 +447,7 @@ class Topic:
 
     async def _close(self, broker_url: str, *, is_over: bool) -> None:
         self._publishing.stop()
+        self.limits.close()
         if self.failure is None and not self.ledger.is_fenced:
             # Finish before redirecting clients: they may reach the next owner, which fences this
             # one, and acknowledgements that are not stored yet would be lost.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brokers.domain.holding import UnitKey
 from brokers.domain.storage_policy import StoragePolicy
+from brokers.service.client_limits.broker_clients import BrokerClients
 from brokers.service.producing.producers import NameMaker
 from brokers.service.subscriptions.subscription import Subscription
 from brokers.service.traffic import Latency, Traffic
@@ -49,5 +50,7 @@ class TopicDependencies:
     make_name: NameMaker
     now_ms: Callable[[], int]
     """The wall clock of publish times and delayed delivery."""
+    clients: BrokerClients = field(default_factory=BrokerClients)
+    """Who uses this broker, and its tenants."""
     on_drained: Callable[[TopicUnit, Subscription], None] = lambda _unit, _subscription: None
     """Called when a durable subscription of a terminated topic has acknowledged everything."""

@@ -24,7 +24,7 @@ from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.governance.policies import Policies
 from nextgen.pulsar.policies import policy_checks as checks
 from nextgen.pulsar.policies import policy_types as types
-from nextgen.pulsar.policies.policy_table import POLICIES, UNSET, Policy
+from nextgen.pulsar.policies.policy_table import POLICIES, UNSET, Policy, checked
 
 _OF_NAMESPACES = {policy.name: policy for policy in POLICIES}
 
@@ -85,6 +85,7 @@ _RATES = Policy(
     "subscriptionDispatchRates",
     dict[str, types.DispatchRate],
     "Dispatching to single subscriptions, by their names",
+    is_acted_on=True,
 )
 _RATE_OF_ALL = _OF_NAMESPACES["subscriptionDispatchRate"]
 _RATE: TypeAdapter[types.DispatchRate] = TypeAdapter(types.DispatchRate)
@@ -159,7 +160,7 @@ class TopicPolicyRoutes:
         return DONE if value is UNSET else content(value)
 
     async def _set_rate(self, request: RestRequest) -> Answer:
-        return await self._change_rate(_RATE.dump_python(request.body, mode="json"), request)
+        return await self._change_rate(checked(_RATE_OF_ALL, request.body), request)
 
     async def _change_rate(self, rate: Any, request: RestRequest) -> Answer:
         def change(policies: Policies) -> Policies:

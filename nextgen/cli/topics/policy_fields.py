@@ -13,15 +13,18 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.governance import client_limits
 from nextgen.kernel.governance.auto_scale_policy import (
     AUTO_SCALE_FIELDS,
     AUTO_SCALE_POLICY,
     problem,
 )
+from nextgen.kernel.governance.client_limits import LIMIT_FIELDS
 from protos.nextgen.v1.policies_pb2 import Policies
 
 _STORED = "stored."
 _AUTO_SCALE = "auto_scale."
+_LIMITS = "limits."
 _BOOLEANS = {"true": True, "false": False}
 _TEXT_CHARACTERS_MAX = 80
 """Characters of the user's input that an error message repeats."""
@@ -30,7 +33,8 @@ _TEXT_CHARACTERS_MAX = 80
 def set_field(policies: Policies, assignment: str) -> None:
     """Carry out ``path=value``. A list is separated by commas; an enum goes by its short name.
     ``stored.NAME=JSON`` stores a policy of Pulsar; ``auto_scale.NAME=VALUE`` sets one field of the
-    one that says when a scalable topic is split and merged.
+    one that says when a scalable topic is split and merged. ``limits.POLICY=VALUE`` and
+    ``limits.POLICY.FIELD=VALUE`` set what clients may use.
 
     Raises:
         InvalidRequest: There is no such field, or it cannot have this value.
@@ -43,6 +47,9 @@ def set_field(policies: Policies, assignment: str) -> None:
         return
     if path.startswith(_AUTO_SCALE):
         _set_auto_scale(policies, path.removeprefix(_AUTO_SCALE), text)
+        return
+    if path.startswith(_LIMITS):
+        _set_limit(policies, path, text)
         return
     message, field = _find(policies, path)
     if field.is_repeated:
@@ -65,6 +72,9 @@ def unset_field(policies: Policies, path: str) -> None:
     if path.startswith(_AUTO_SCALE):
         _set_auto_scale(policies, path.removeprefix(_AUTO_SCALE), None)
         return
+    if path.startswith(_LIMITS):
+        _set_limit(policies, path, None)
+        return
     message, field = _find(policies, path, group_allowed=True)
     message.ClearField(field.name)
 
@@ -79,7 +89,7 @@ def field_paths() -> Sequence[str]:
     paths: list[str] = []
     for field in Policies.DESCRIPTOR.fields:
         if field.name == "stored":
-            paths += [f"{_STORED}NAME", f"{_AUTO_SCALE}NAME"]
+            paths += [f"{_STORED}NAME", f"{_AUTO_SCALE}NAME", f"{_LIMITS}NAME"]
             continue
         if field.message_type is not None and field.is_repeated:
             continue
@@ -105,6 +115,34 @@ def _set_auto_scale(policies: Policies, name: str, text: str | None) -> None:
     policies.stored.pop(AUTO_SCALE_POLICY, None)
     if values:
         policies.stored[AUTO_SCALE_POLICY] = json.dumps(values)
+
+
+def _set_limit(policies: Policies, path: str, text: str | None) -> None:
+    """Set one limit, or one field of it; None removes it."""
+    name, dot, field = path.removeprefix(_LIMITS).partition(".")
+    if name not in LIMIT_FIELDS:
+        raise InvalidRequest(f"{_shown(path)}: {_LIMITS} is followed by {', '.join(LIMIT_FIELDS)}")
+    fields = LIMIT_FIELDS[name]
+    if text is None and not dot:
+        policies.stored.pop(name, None)
+        return
+    if field not in (fields or ("",)) or bool(dot) != bool(fields):
+        choices = f"{path.split('.')[0]}.{name}.FIELD, FIELD one of {', '.join(fields)}"
+        raise InvalidRequest(f"{_shown(path)} is not {choices if fields else f'{_LIMITS}{name}'}")
+    try:
+        value: Any = None if text is None else json.loads(text.strip().lower())
+        if fields:
+            before = json.loads(policies.stored.get(name) or "{}")
+            value = {key: each for key, each in before.items() if key != field} | (
+                {} if value is None else {field: value}
+            )
+    except (ValueError, AttributeError):
+        raise InvalidRequest(f"{path} is {_shown(text or '')}, no number") from None
+    if refused := client_limits.problem(name, value):
+        raise InvalidRequest(f"{_LIMITS}{name}: {refused}")
+    policies.stored.pop(name, None)
+    if value != {}:
+        policies.stored[name] = json.dumps(value)
 
 
 def _find(

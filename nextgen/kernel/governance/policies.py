@@ -13,6 +13,8 @@ from enum import StrEnum
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.governance.auto_scale_policy import AUTO_SCALE_POLICY, refused_override
+from nextgen.kernel.governance.client_limits import TENANT_LIMITS
+from nextgen.kernel.governance.client_limits import refused as refused_limit
 from nextgen.kernel.governance.permissions import (
     Permissions,
     SubscriptionAuthMode,
@@ -186,7 +188,7 @@ class Policies:
     """Namespaces only: whether a subscription's name begins with its role."""
 
     stored: tuple[tuple[str, str], ...] = ()
-    """Policies of Pulsar that nothing here enforces: name and JSON, ascending by name."""
+    """Policies of Pulsar without a field here: name and JSON, ascending by name."""
 
     unknown: bytes = b""
     """Fields of a later release, in their own form: stored and returned, never merged."""
@@ -217,7 +219,7 @@ def check_policies(policies: Policies, level: PolicyLevel) -> Rejected | None:
         or _check_placement(policies.placement)
         or _check_shadows(policies.shadow_topics, level)
         or _check_who_may(policies, level)
-        or _check_stored(policies.stored)
+        or _check_stored(policies.stored, level)
     )
 
 
@@ -414,7 +416,7 @@ def _check_who_may(policies: Policies, level: PolicyLevel) -> Rejected | None:
     )
 
 
-def _check_stored(stored: tuple[tuple[str, str], ...]) -> Rejected | None:
+def _check_stored(stored: tuple[tuple[str, str], ...], level: PolicyLevel) -> Rejected | None:
     if len(stored) > STORED_POLICIES_MAX:
         return _exceeded(f"stored has {len(stored)} policies, at most {STORED_POLICIES_MAX}")
     for name, value in stored:
@@ -425,6 +427,10 @@ def _check_stored(stored: tuple[tuple[str, str], ...]) -> Rejected | None:
             )
         if name == AUTO_SCALE_POLICY and (refused := refused_override(value)):
             return _nonsense(refused)
+        if refused := refused_limit(name, value):
+            return _nonsense(refused)
+        if name == TENANT_LIMITS and level is not PolicyLevel.TENANT:
+            return _nonsense(f"{name} cannot be set for a {level.value}, it is a tenant's ceiling")
     return None
 
 

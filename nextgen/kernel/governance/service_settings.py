@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from nextgen.kernel.governance import auto_scale_policy, balance_settings
+from nextgen.kernel.governance import auto_scale_policy, balance_settings, client_limits
 from nextgen.kernel.governance.auto_scale_policy import (
     AUTO_SCALE_FIELDS,
     DEFAULT_AUTO_SCALE,
@@ -28,6 +28,16 @@ from nextgen.kernel.governance.balance_settings import (
     BALANCE_SWITCHES,
     DEFAULT_BALANCE,
     BalanceSettings,
+)
+from nextgen.kernel.governance.client_limits import (
+    LIMIT_NUMBERS,
+    LIMIT_SETTINGS,
+    LIMIT_SUMMARIES,
+    LIMIT_SWITCHES,
+    NO_BROKER_LIMITS,
+    NO_LIMITS,
+    BrokerLimits,
+    TopicLimits,
 )
 from nextgen.kernel.limits.placement import SETTING_TEXT_CHARACTERS_MAX
 from nextgen.kernel.limits.scalable import (
@@ -72,6 +82,9 @@ class ServiceSettings:
     """Between two looks at topics whose policies are not watched, and before another attempt."""
     load_reporting: LoadReporting = DEFAULT_LOAD_REPORTING
     balance: BalanceSettings = DEFAULT_BALANCE
+    topic_limits: TopicLimits = NO_LIMITS
+    """What clients may use of a topic where no policy says otherwise."""
+    broker_limits: BrokerLimits = NO_BROKER_LIMITS
 
 
 DEFAULT_SETTINGS: Final = ServiceSettings()
@@ -93,7 +106,7 @@ _POLICY_NAMES: Final = {field: name for name, field in _POLICY_FIELDS.items()}
 _POLICY_FIELD: Final = re.compile(rf"\b(?:{'|'.join(_POLICY_NAMES)})\b")
 
 _AUTO_SCALE_ENABLED: Final = _POLICY_NAMES["enabled"]
-_SWITCHES: Final = frozenset({_AUTO_SCALE_ENABLED, *BALANCE_SWITCHES})
+_SWITCHES: Final = frozenset({_AUTO_SCALE_ENABLED, *BALANCE_SWITCHES, *LIMIT_SWITCHES})
 _BALANCE: Final = (*BALANCE_SWITCHES, *BALANCE_NUMBERS)
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -110,13 +123,15 @@ _NUMBERS: Final[dict[str, tuple[float, float, float]]] = {
         SEGMENT_LOAD_REPORT_MS_MAX / 1_000,
     ),
     LOAD_REPORT_CHANGE: (SEGMENT_LOAD_CHANGE, 0, 1),
+    **LIMIT_NUMBERS,
 }
 """Default, least and most of the settings that neither the policy nor the balance checks."""
 
 _DEFAULTS: Final[dict[str, bool | float]] = {
     **{name: auto_scale_policy.default_of(field) for name, field in _POLICY_FIELDS.items()},
-    **{name: default for name, (default, _, _) in _NUMBERS.items()},
+    **{name: default for name, (default, _, _) in _NUMBERS.items() if name not in LIMIT_NUMBERS},
     **{name: balance_settings.default_of(name) for name in _BALANCE},
+    **LIMIT_SETTINGS,
 }
 
 
@@ -178,6 +193,7 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         "which a broker gets no units",
         "loadBalancerIdleUnloadSeconds": "seconds without clients after which a unit leaves its "
         "broker; 0: never",
+        **LIMIT_SUMMARIES,
     }
 )
 """What each dynamic setting is, by name, for people."""
@@ -244,6 +260,8 @@ def _settings(values: Mapping[str, Any]) -> ServiceSettings:
             round(1_000 * values[LOAD_REPORT_INTERVAL]), float(values[LOAD_REPORT_CHANGE])
         ),
         balance_settings.balance_of(values),
+        client_limits.topic_limits_of(values),
+        client_limits.broker_limits_of(values),
     )
 
 
@@ -264,7 +282,9 @@ def _out_of_bounds(name: str, value: float) -> str:
     if name not in _NUMBERS:
         return ""
     _, least, most = _NUMBERS[name]
-    refused = f"{name} is {value:g}, {least:g} to {most:g} are allowed"
+    if name in LIMIT_NUMBERS and not (math.isnan(value) or float(value).is_integer()):
+        return f"{name} is {value:g}, a whole number is needed"
+    refused = f"{name} is {value:.15g}, {least:.15g} to {most:.15g} are allowed"
     return "" if least <= value <= most else refused
 
 

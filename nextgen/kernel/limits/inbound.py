@@ -264,3 +264,15 @@ Beyond it the set begins anew."""
 RECHECKED_PER_TURN_MAX = 256
 """Producers, consumers and watches that are judged anew in one turn of the event loop when
 permissions change: some milliseconds. The change is acknowledged behind the last."""
+
+RATE_PERIOD_SECONDS_MAX = 86_400
+"""Period of a rate in a policy. A topic may be sent what is left of a whole period at once: more
+than a day's worth is no rate."""
+
+RATE_SLICE_MS = 10
+"""Time for which there is room when a client that was held back by a rate continues: a hundred
+wake-ups a second at most, and bursts of a hundredth of the rate."""
+
+SUBSCRIBERS_COUNTED_MAX = 10_000
+"""Consumers of one topic whose subscribes are counted in a period. Beyond it the one that came
+first is forgotten: it may subscribe as often again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nextgen.kernel.governance import client_limits
 from nextgen.kernel.governance.auto_scale_policy import problem
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 
@@ -61,6 +62,10 @@ def delayed_delivery(value: Any) -> str:
 
 def auto_scale(value: Any) -> str:
     return problem(value)
+
+
+def limit(policy: str, value: Any) -> str:
+    return client_limits.problem(policy, value)
 
 
 def name(value: Any) -> str:

@@ -1,7 +1,8 @@
 """Every policy of a namespace in one table, from which routes and documentation are generated.
 
 A policy is enforced here if it has a field of its own (``Enforced``). All others are stored as JSON
-by their name, and returned: nothing acts on them (ADR 0073), but for one that shards read there.
+by their name, and returned (ADR 0073): nothing acts on them, but for those that shards and brokers
+read there (``is_acted_on``).
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.kernel.limits.pulsar import CONSUMER_UNACKED_MAX, SUBSCRIPTION_UNACKED_MAX
 from nextgen.pulsar.policies import policy_checks as checks
 from nextgen.pulsar.policies import policy_types as types
 from nextgen.pulsar.policies import policy_values as values
@@ -98,8 +100,15 @@ def _count(name: str, field: str, summary: str, **more: Any) -> Policy:
     return Policy(name, field, types.Int, summary, check=checks.not_negative, **more)
 
 
+def _limit(name: str, field: str, summary: str, note: str = "") -> Policy:
+    """Return a number that brokers do not let clients exceed."""
+    return _count(name, field, f"{summary}; 0: no bound", is_acted_on=True, note=note)
+
+
 def _rate(name: str, field: str, kind: Any, summary: str) -> Policy:
-    return Policy(name, field, kind, summary, is_by_cluster=True)
+    """Return a rate that brokers keep clients to."""
+    check = partial(checks.limit, name)
+    return Policy(name, field, kind, summary, is_by_cluster=True, check=check, is_acted_on=True)
 
 
 POLICIES: tuple[Policy, ...] = (
@@ -244,30 +253,35 @@ POLICIES: tuple[Policy, ...] = (
         types.DispatchRate,
         "Dispatching to a subscription",
     ),
-    _rate(
+    Policy(
         "replicatorDispatchRate",
         "replicatorDispatchRate",
         types.DispatchRate,
         "Dispatching to another cluster",
+        is_by_cluster=True,
     ),
     _rate("subscribeRate", "clusterSubscribeRate", types.SubscribeRate, "Subscribing"),
-    _count("maxProducersPerTopic", "max_producers_per_topic", "Producers of a topic"),
-    _count("maxConsumersPerTopic", "max_consumers_per_topic", "Consumers of a topic"),
-    _count(
+    _limit("maxProducersPerTopic", "max_producers_per_topic", "Producers of a topic"),
+    _limit("maxConsumersPerTopic", "max_consumers_per_topic", "Consumers of a topic"),
+    _limit(
         "maxConsumersPerSubscription",
         "max_consumers_per_subscription",
         "Consumers of a subscription",
     ),
-    _count("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", "Subscriptions of a topic"),
+    _limit("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", "Subscriptions of a topic"),
     _count(
         "maxUnackedMessagesPerConsumer",
         "max_unacked_messages_per_consumer",
-        "Messages that a consumer may leave unacknowledged",
+        "Messages that a Shared or Key_Shared consumer may leave unacknowledged",
+        is_acted_on=True,
+        note=f"At most {CONSUMER_UNACKED_MAX:,}, whatever it says; 0: as many.",
     ),
     _count(
         "maxUnackedMessagesPerSubscription",
         "max_unacked_messages_per_subscription",
-        "Messages that a subscription may leave unacknowledged",
+        "The same for all consumers of a subscription",
+        is_acted_on=True,
+        note=f"At most {SUBSCRIPTION_UNACKED_MAX:,}, whatever it says; 0: as many.",
     ),
     Policy(
         "deduplicationSnapshotInterval",

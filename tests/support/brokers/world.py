@@ -27,6 +27,7 @@ from brokers.ports.shadows import ShadowLedgers
 from brokers.service.session.agent import BrokerAgent
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.client_limits import NO_BROKER_LIMITS
 from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
 from nextgen.kernel.routing.ids import ID_DIGITS
 from nextgen.kernel.routing.names import TopicName, parse_topic
@@ -166,6 +167,7 @@ class FakeBroker:
             report_drained=self.drained.extend,
             layouts=world.layouts,
             shadows=world.shadows_of(broker_id),
+            broker_limits=lambda: world.broker_limits,
         )
         self.topics = self.front.topics
         self.agent.listener = self.topics
@@ -187,9 +189,15 @@ class FakeBroker:
     def ledger(self, name: str = TOPIC) -> MoodyLedger:
         return (self.volatile if name.startswith("non-") else self.store).moody[name]
 
-    def client(self, *, protocol_version: int = 20, version: str = "test") -> FakeClient:
+    def client(
+        self,
+        *,
+        protocol_version: int = 20,
+        version: str = "test",
+        peer: tuple[str, int] = ("127.0.0.1", 1234),
+    ) -> FakeClient:
         connection = BrokerConnection(self.keep_alive, self.front.shared)
-        return FakeClient(connection, protocol_version, version)
+        return FakeClient(connection, protocol_version, version, peer)
 
     async def stop(self) -> None:
         await self.topics.close()
@@ -222,6 +230,7 @@ class BrokerWorld:
         self.directory = FakeDirectory(self)
         self.topic_lists = DirectoryLists(self.directory)
         self.topic_list_settings = DEFAULT_TOPIC_LISTS
+        self.broker_limits = NO_BROKER_LIMITS
         self.layouts: FakeLayouts | None = None
         """None: brokers refuse the commands of scalable topics."""
         self.shadows_of: Callable[[str], ShadowLedgers | None] = lambda _: None
@@ -297,9 +306,15 @@ async def until(condition: Callable[[], Any]) -> None:
 class FakeClient:
     """One connection, driven command by command."""
 
-    def __init__(self, connection: BrokerConnection, protocol_version: int, version: str) -> None:
+    def __init__(
+        self,
+        connection: BrokerConnection,
+        protocol_version: int,
+        version: str,
+        peer: tuple[str, int],
+    ) -> None:
         self.connection = connection
-        self.transport = MemoryTransport(connection)
+        self.transport = MemoryTransport(connection, peer=peer)
         self.commands: list[pulsar.BaseCommand] = []
         """All that came, in order; ``look`` adds to it."""
         self._reader = FrameReader()

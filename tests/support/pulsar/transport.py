@@ -16,8 +16,15 @@ class MemoryTransport(asyncio.Transport):
     read; ``drain`` reads it. ``writes`` holds what each write or writelines handed over.
     """
 
-    def __init__(self, protocol: asyncio.Protocol, *, is_read: bool = True) -> None:
+    def __init__(
+        self,
+        protocol: asyncio.Protocol,
+        *,
+        is_read: bool = True,
+        peer: tuple[str, int] = ("127.0.0.1", 1234),
+    ) -> None:
         super().__init__()
+        self.peer = peer
         self.protocol = protocol
         self.is_read = is_read
         self.writes: list[bytes] = []
@@ -97,7 +104,7 @@ class MemoryTransport(asyncio.Transport):
         self._lose()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 1234) if name == "peername" else default
+        return self.peer if name == "peername" else default
 
     def _lose(self) -> None:
         if not self.is_lost:

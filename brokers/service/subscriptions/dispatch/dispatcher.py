@@ -8,6 +8,9 @@ from typing import Protocol
 from brokers.domain.position import Position
 from brokers.service.subscriptions.consumer import Consumer
 
+UNBOUNDED = 2**62
+"""As many messages as a turn has."""
+
 
 class Dispatcher(Protocol):
     """Sends one subscription's entries to its consumers.
@@ -65,6 +68,12 @@ class Dispatcher(Protocol):
         """Forget which entries were sent, and begin again at the cursor."""
         ...
 
-    def run(self) -> bool:
-        """Send entries, up to the limit of a turn; return whether there are more."""
+    def use_unacked(self, most: int) -> None:
+        """Set how many messages all consumers together may leave unacknowledged, if this kind
+        counts them."""
+        ...
+
+    def run(self, messages_max: int = UNBOUNDED) -> bool:
+        """Send entries, up to the limit of a turn and until they have so many messages; return
+        whether there are more."""
         ...

@@ -14,6 +14,7 @@ from brokers.domain.subscriptions.redelivery import RedeliveryCounts
 from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry
 from brokers.service.subscriptions.consumer import NO_EPOCH, Consumer
+from brokers.service.subscriptions.dispatch.dispatcher import UNBOUNDED
 from brokers.service.subscriptions.reader import EntrySource
 from nextgen.kernel.limits.pulsar import (
     CURSOR_HOLES_PAUSE,
@@ -36,6 +37,7 @@ class IndividualDispatcher(ABC):
     def __init__(self, cursor: Cursor, source: EntrySource, now_ms: Callable[[], int]) -> None:
         self.consumers: list[Consumer] = []
         self.unacked_messages = 0
+        self.unacked_max = SUBSCRIPTION_UNACKED_MAX
         self._cursor = cursor
         self._source = source
         self._now_ms = now_ms
@@ -50,6 +52,7 @@ class IndividualDispatcher(ABC):
         self._outbox: dict[Consumer, list[Dispatch]] = {}
         self._entries_left = 0
         self._bytes_left = 0
+        self._messages_left = 0
         self._window: dict[Position, Entry] = {}
 
     @property
@@ -138,13 +141,19 @@ class IndividualDispatcher(ABC):
             self._sent = self._read
         self._rewound()
 
-    def run(self) -> bool:
+    def use_unacked(self, most: int) -> None:
+        """Set how many messages all consumers together may leave unacknowledged."""
+        self.unacked_max = most
+        self._is_blocked = self.unacked_messages >= most
+
+    def run(self, messages_max: int = UNBOUNDED) -> bool:
         """Send waiting entries first, then entries that were not read yet."""
         due = [each for each in self._delayed.pop_due(self._now_ms()) if self._is_open(each)]
         self._put_back(due)
         if self._is_blocked or not any(consumer.is_ready for consumer in self.consumers):
             return False
         self._entries_left, self._bytes_left = DISPATCH_ENTRIES_MAX, DISPATCH_BYTES_MAX
+        self._messages_left = messages_max
         is_stuck = not self._send_waiting()
         if not is_stuck:
             is_stuck = not self._send_next()
@@ -158,7 +167,8 @@ class IndividualDispatcher(ABC):
 
     @property
     def _is_turn_over(self) -> bool:
-        return self._entries_left <= 0 or self._bytes_left <= 0 or self._is_blocked
+        is_spent = self._entries_left <= 0 or self._bytes_left <= 0 or self._messages_left <= 0
+        return is_spent or self._is_blocked
 
     def _send_next(self) -> bool:
         """Dispatch entries that were not read yet; return whether there may be more at once."""
@@ -185,7 +195,8 @@ class IndividualDispatcher(ABC):
         if is_full and self._read >= self._sent:
             return ()
         permits = sum(each.permits for each in self.consumers if each.is_ready)
-        entries = self._source.after(self._read, entries_max=min(permits, self._entries_left))
+        wanted = min(permits, self._entries_left, self._messages_left)
+        entries = self._source.after(self._read, entries_max=wanted)
         if entries and is_full:
             # The cursor has too many holes: redeliver only, which closes holes. New entries would
             # make more.
@@ -220,9 +231,10 @@ class IndividualDispatcher(ABC):
         consumer.hold(position, count)
         self._owners[position] = consumer
         self.unacked_messages += count
-        if self.unacked_messages >= SUBSCRIPTION_UNACKED_MAX:
+        if self.unacked_messages >= self.unacked_max:
             self._is_blocked = True
         self._entries_left -= 1
+        self._messages_left -= count
         self._bytes_left -= len(entry.payload)
         dispatch = Dispatch(entry, self._counts.of(position), words, NO_EPOCH)
         self._outbox.setdefault(consumer, []).append(dispatch)
@@ -232,7 +244,7 @@ class IndividualDispatcher(ABC):
 
     def _taken(self, messages: int) -> None:
         self.unacked_messages -= messages
-        if self._is_blocked and self.unacked_messages <= SUBSCRIPTION_UNACKED_MAX // 2:
+        if self._is_blocked and self.unacked_messages <= self.unacked_max // 2:
             self._is_blocked = False
 
     def _take_all(self, consumer: Consumer) -> list[Position]:

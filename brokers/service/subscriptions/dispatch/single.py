@@ -16,6 +16,7 @@ from brokers.domain.subscriptions.kind import SubscriptionKind
 from brokers.ports.consumer import Dispatch
 from brokers.ports.ledger import Entry
 from brokers.service.subscriptions.consumer import Consumer
+from brokers.service.subscriptions.dispatch.dispatcher import UNBOUNDED
 from brokers.service.subscriptions.reader import EntrySource
 from nextgen.kernel.limits.pulsar import CURSOR_HOLES_PAUSE, DISPATCH_ENTRIES_MAX
 
@@ -85,7 +86,10 @@ class SingleActiveDispatcher:
         if self._cursor.is_plain:
             self._sent = self._read
 
-    def run(self) -> bool:
+    def use_unacked(self, most: int) -> None:
+        """Do nothing: as in Pulsar, only consumers that share are bounded."""
+
+    def run(self, messages_max: int = UNBOUNDED) -> bool:
         """Send the next entries to the active consumer."""
         consumer = self.active
         if consumer is None or not consumer.is_ready:
@@ -94,19 +98,22 @@ class SingleActiveDispatcher:
         read = self._read = cursor.end_of_run(max(self._read, cursor.mark_delete))
         if read >= self._sent and cursor.holes >= CURSOR_HOLES_PAUSE:
             return False
-        entries = self._source.after(read, entries_max=min(consumer.permits, DISPATCH_ENTRIES_MAX))
+        permits = min(consumer.permits, messages_max)
+        entries = self._source.after(read, entries_max=min(permits, DISPATCH_ENTRIES_MAX))
         if entries and cursor.holes >= CURSOR_HOLES_PAUSE:
             entries = [entry for entry in entries if entry.position <= self._sent]
         if not entries:
             return False
-        dispatches = self._dispatches(consumer, entries)
+        dispatches = self._dispatches(consumer, entries, permits)
         self._sent = max(self._sent, self._read)
         if dispatches:
             consumer.deliver(dispatches)
         return consumer.is_ready
 
-    def _dispatches(self, consumer: Consumer, entries: Sequence[Entry]) -> list[Dispatch]:
-        cursor, epoch, permits = self._cursor, consumer.epoch, consumer.permits
+    def _dispatches(
+        self, consumer: Consumer, entries: Sequence[Entry], permits: int
+    ) -> list[Dispatch]:
+        cursor, epoch, permits_before = self._cursor, consumer.epoch, permits
         is_plain = cursor.is_plain
         dispatches = []
         position = self._read
@@ -124,7 +131,7 @@ class SingleActiveDispatcher:
                     words, count = words_of(mask), mask.bit_count()
             permits -= count
             dispatches.append(Dispatch(entry, 0, words, epoch))
-        consumer.permits = permits
+        consumer.permits += permits - permits_before
         self._read = position
         return dispatches
 

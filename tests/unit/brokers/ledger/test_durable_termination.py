@@ -8,6 +8,7 @@ from typing import Any
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.domain.refusal import ServerError
 from brokers.ports.ledger import NewEntry
+from brokers.service.topics.operations import last_message
 from brokers.service.topics.topic import Topic
 from brokers.service.topics.unit import TopicDependencies, TopicUnit
 from brokers.service.traffic import Latency, Traffic
@@ -67,7 +68,7 @@ async def test_the_last_id_outlives_the_messages_and_a_loss_of_power():
     await topic.terminate()
     await ledger.trim(ledger.last)
 
-    last = (await topic.last_message())[0]
+    last = (await last_message(topic))[0]
 
     for epoch in (2, 3):
         later = DiskLedgerStore(Path("/ledgers"), broker_id="b", storage=disk.durable_copy())
@@ -75,7 +76,7 @@ async def test_the_last_id_outlives_the_messages_and_a_loss_of_power():
             reopened = await later.open("topic", "", epoch, topic_name="persistent://a/b/c")
             found = await opened_topic(reopened, epoch)
             assert found.is_terminated
-            assert (await found.last_message())[0] == last
+            assert (await last_message(found))[0] == last
         finally:
             await later.close()
     await store.close()

@@ -161,3 +161,47 @@ def test_fields_of_the_policy_of_splits_and_merges_are_set_one_by_one():
 def test_absurd_fields_of_it_are_refused_as_they_are_typed(assignment, why):
     with pytest.raises(InvalidRequest, match=why):
         policies_with(assignment)
+
+
+def test_limits_of_clients_are_set_one_by_one():
+    policies = policies_with(
+        "limits.publishRate.publishThrottlingRateInMsg=100",
+        "limits.publishRate.publishThrottlingRateInByte=5000",
+        "limits.maxProducersPerTopic=7",
+        "limits.dispatchRate.relativeToPublishRate=True",
+        "limits.tenantLimits.maxConnections=9",
+    )
+
+    assert json.loads(policies.stored["publishRate"]) == {
+        "publishThrottlingRateInMsg": 100,
+        "publishThrottlingRateInByte": 5000,
+    }
+    assert policies.stored["maxProducersPerTopic"] == "7"
+    assert json.loads(policies.stored["dispatchRate"]) == {"relativeToPublishRate": True}
+    assert json.loads(policies.stored["tenantLimits"]) == {"maxConnections": 9}
+
+    unset_field(policies, "limits.publishRate.publishThrottlingRateInMsg")
+    assert json.loads(policies.stored["publishRate"]) == {"publishThrottlingRateInByte": 5000}
+    unset_field(policies, "limits.publishRate.publishThrottlingRateInByte")
+    unset_field(policies, "limits.maxProducersPerTopic")
+    unset_field(policies, "limits.tenantLimits")
+    assert set(policies.stored) == {"dispatchRate"}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("limits.publishRates=3", "is followed by publishRate, dispatchRate"),
+        ("limits.publishRate=3", "FIELD one of publishThrottlingRateInMsg"),
+        ("limits.publishRate.rate=3", "FIELD one of publishThrottlingRateInMsg"),
+        ("limits.maxProducersPerTopic.x=3", "is not limits.maxProducersPerTopic"),
+        ("limits.maxProducersPerTopic=-1", "maxProducersPerTopic is not 0 to"),
+        ("limits.maxProducersPerTopic=null", "maxProducersPerTopic is no whole number"),
+        ("limits.maxProducersPerTopic=many", "is 'many', no number"),
+        ("limits.publishRate.publishThrottlingRateInMsg=-2", "InMsg is not -1 to"),
+        ("limits.dispatchRate.ratePeriodInSecond=0", "ratePeriodInSecond is not 1 to 86400"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(assignment, message):
+    with pytest.raises(InvalidRequest, match=message):
+        policies_with(assignment)
