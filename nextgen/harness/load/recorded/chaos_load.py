@@ -26,7 +26,7 @@ from nextgen.harness.history.record_file import Recorder
 from nextgen.harness.load.recorded.recorded_calls import RecordedCalls
 from nextgen.harness.load.reporter import Reporter
 from nextgen.tasks.groups import TaskGroup
-from protos.nextgen.v1.policies_pb2 import Policies
+from protos.nextgen.v1.policies_pb2 import AUTH_ACTION_PRODUCE, Policies
 
 TICK_INTERVAL_MS = 500
 OPERATION_TIMEOUT_MS = 10_000
@@ -251,9 +251,15 @@ class _MixedLane:
         return {"by": f"{self._calls.name}#{self._number}"}
 
     def _policies(self) -> Policies:
-        """Return policies that are unique to this operation, and have no effect on messages."""
+        """Return policies that are unique to this operation, and have no effect on messages.
+
+        Every other one permits a role, so that grants and revocations are in the history, too.
+        """
         number = (self._lane_number << POLICIES_NUMBER_BITS) + self._number
-        return Policies(message_ttl_ms=TTL_MS_FIRST + number)
+        policies = Policies(message_ttl_ms=TTL_MS_FIRST + number)
+        if number % 2:
+            policies.permissions.add(role=f"writer-{number}", actions=[AUTH_ACTION_PRODUCE])
+        return policies
 
     def _learn_epoch(self, operation: Operation) -> None:
         epoch = operation.value.get("epoch")
