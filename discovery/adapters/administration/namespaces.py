@@ -40,8 +40,8 @@ from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.policy_types import Names
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
 
-_NAMESPACES = "/admin/v2/namespaces"
-NAMESPACE = f"{_NAMESPACES}/{{tenant}}/{{namespace}}"
+NAMESPACES = "/admin/v2/namespaces"
+NAMESPACE = f"{NAMESPACES}/{{tenant}}/{{namespace}}"
 
 
 class Namespaces:
@@ -77,7 +77,7 @@ class Namespaces:
         return [
             Route(
                 "GET",
-                f"{_NAMESPACES}/{{tenant}}",
+                f"{NAMESPACES}/{{tenant}}",
                 self._list,
                 "The namespaces of a tenant",
                 Action.LIST,

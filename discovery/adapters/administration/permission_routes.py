@@ -7,28 +7,32 @@ once no process decides by the former permissions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from discovery.adapters.administration.namespaces import NAMESPACE
-from discovery.adapters.administration.topic_policies import topic_name
+from discovery.adapters.administration.namespaces import NAMESPACE, NAMESPACES
+from discovery.adapters.administration.topic_policies import topic_name, whole_topic
 from discovery.adapters.resources.topics import TOPIC
 from discovery.adapters.rest.answer import DONE, Answer, RestFailure, content
 from discovery.adapters.rest.request import RestRequest
 from discovery.adapters.rest.route import Body, Route
-from discovery.service.admin.deadline import Deadline
+from discovery.service.admin.deadline import Deadline, all_of
 from discovery.service.tenancy.object_policies import Change, ObjectPolicies
-from nextgen.kernel.governance.access import Action
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.governance.permissions import (
     AuthAction,
+    Permissions,
     granted,
     granted_subscription,
     subscription_roles,
 )
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.limits.placement import NAMESPACE_POLICIES_BYTES_MAX
+from nextgen.kernel.limits.rest import TOPIC_GRANTS_PER_REQUEST_MAX
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.pulsar.policies.auth_policies import (
     ActionName,
     by_role,
@@ -43,9 +47,32 @@ _ROLES = Body(TypeAdapter(list[str]), bytes_max=4 * NAMESPACE_POLICIES_BYTES_MAX
 _NONE_THERE = "Permissions are not set at the topic level"
 """Pulsar's words, by which Go's library and others know it."""
 
+_NO_ACTION = "no action is named: what a role is permitted is taken back, not set to nothing"
+
 _DONE = {204: "It is done, and effective.", 409: "Others changed the same policies each time."}
 _NO_ROLE = {412: "A role that nobody can have, no action, or too many permissions."}
 _NO_PARTITION = {405: "A partition has no permissions of its own."}
+
+
+_AT_A_TIME = 16
+"""Topics of one request that are changed together: each waits until it is effective."""
+
+
+class TopicRevocation(BaseModel):
+    """A role that a topic is to permit nothing."""
+
+    topic: str
+    role: str
+
+
+class TopicGrant(TopicRevocation):
+    """What a topic is to permit a role."""
+
+    actions: list[ActionName]
+
+
+_GRANTS = Body(TypeAdapter(list[TopicGrant]), bytes_max=4 * NAMESPACE_POLICIES_BYTES_MAX)
+_REVOCATIONS = Body(TypeAdapter(list[TopicRevocation]), bytes_max=4 * NAMESPACE_POLICIES_BYTES_MAX)
 
 
 class PermissionRoutes:
@@ -55,7 +82,12 @@ class PermissionRoutes:
         self._policies = policies
 
     def routes(self) -> list[Route]:
-        return [*self._of_namespaces(), *self._of_subscriptions(), *self._of_topics()]
+        return [
+            *self._of_namespaces(),
+            *self._of_subscriptions(),
+            *self._of_topics(),
+            *self._of_many_topics(),
+        ]
 
     def _of_namespaces(self) -> list[Route]:
         path = f"{NAMESPACE}/permissions"
@@ -148,6 +180,26 @@ class PermissionRoutes:
             ),
         ]
 
+    def _of_many_topics(self) -> list[Route]:
+        rows = (
+            ("grantPermissionsOnTopics", self._grant_topics, "Permit", _GRANTS),
+            ("revokePermissionsOnTopics", self._revoke_topics, "Take back", _REVOCATIONS),
+        )
+        return [
+            Route(
+                "POST",
+                f"{NAMESPACES}/{last}",
+                work,
+                f"{what} roles on topics of one namespace, topic by topic",
+                # By the body: a change of the namespace.
+                Action.CONNECT,
+                besides=lambda request: [(Action.CHANGE, Resource.namespace(_one(request)))],
+                body=body,
+                answers={**_DONE, **_NO_ROLE, **_NO_PARTITION, 404: "Some topic; none is changed."},
+            )
+            for last, work, what, body in rows
+        ]
+
     # Namespaces -------------------------------------------------------------------------------
 
     async def _get(self, request: RestRequest) -> Answer:
@@ -215,6 +267,44 @@ class PermissionRoutes:
             raise RestFailure(412, _NONE_THERE)
         return DONE
 
+    async def _grant_topics(self, request: RestRequest) -> Answer:
+        for grant in request.body:
+            checked_role(grant.role)
+            if not grant.actions:
+                raise RestFailure(412, _NO_ACTION)
+        return await self._change_topics(
+            request, lambda held, each: granted(held, each.role, map(AuthAction, each.actions))
+        )
+
+    async def _revoke_topics(self, request: RestRequest) -> Answer:
+        return await self._change_topics(request, lambda held, each: granted(held, each.role, ()))
+
+    async def _change_topics(
+        self, request: RestRequest, change: Callable[[Permissions, Any], Permissions]
+    ) -> Answer:
+        """Change the topics of a body, each in the order of what it says about it."""
+        _one(request)
+        deadline = Deadline(request.timeout_ms)
+        by_topic: dict[str, list[Any]] = {}
+        for each in request.body:
+            by_topic.setdefault(whole_topic(parse_topic(each.topic)), []).append(each)
+
+        async def changed(name: str) -> None:
+            def with_all(policies: Policies) -> Policies:
+                held = policies.permissions
+                for each in by_topic[name]:
+                    held = change(held, each)
+                return replace(policies, permissions=held)
+
+            await self._policies.change(name, with_all, deadline, is_confirmed=True)
+
+        names = list(by_topic)
+        for start in range(0, len(names), _AT_A_TIME):
+            await all_of(self._policies.read(name, deadline) for name in names[start:][:_AT_A_TIME])
+        for start in range(0, len(names), _AT_A_TIME):
+            await all_of(changed(name) for name in names[start:][:_AT_A_TIME])
+        return DONE
+
     # ------------------------------------------------------------------------------------------
 
     async def _read(self, request: RestRequest) -> Policies:
@@ -230,7 +320,7 @@ def _grant(request: RestRequest) -> Change:
     role = checked_role(request.parts["role"])
     actions = [AuthAction(name) for name in request.body]
     if not actions:
-        raise RestFailure(412, "no action is named: a role is permitted nothing by DELETE")
+        raise RestFailure(412, _NO_ACTION)
     return lambda policies: replace(
         policies, permissions=granted(policies.permissions, role, actions)
     )
@@ -239,3 +329,20 @@ def _grant(request: RestRequest) -> Change:
 def _revoke(request: RestRequest) -> Change:
     role = request.parts["role"]
     return lambda policies: replace(policies, permissions=granted(policies.permissions, role, ()))
+
+
+def _one(request: RestRequest) -> str:
+    """Return the namespace of all topics in a body.
+
+    Raises:
+        RestFailure: 400, there is none, or several; 412, there are too many topics.
+        InvalidName: A topic can have no such name.
+    """
+    if len(request.body) > TOPIC_GRANTS_PER_REQUEST_MAX:
+        raise RestFailure(
+            412, f"{len(request.body)} grants, at most {TOPIC_GRANTS_PER_REQUEST_MAX} are allowed"
+        )
+    namespaces = {parse_topic(each.topic).namespace_text for each in request.body}
+    if len(namespaces) != 1:
+        raise RestFailure(400, "the topics are not of one namespace")
+    return namespaces.pop()

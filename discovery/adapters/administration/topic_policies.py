@@ -22,6 +22,7 @@ from discovery.service.admin.deadline import Deadline
 from discovery.service.tenancy.object_policies import ObjectPolicies
 from nextgen.kernel.governance.access import Action, ResourceKind
 from nextgen.kernel.governance.policies import Policies
+from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.policies import policy_checks as checks
 from nextgen.pulsar.policies import policy_types as types
 from nextgen.pulsar.policies.policy_table import POLICIES, UNSET, Policy, checked
@@ -184,7 +185,15 @@ def topic_name(request: RestRequest) -> str:
     Raises:
         RestFailure: 405, it is a partition.
     """
-    name = request.topic()
+    return whole_topic(request.topic())
+
+
+def whole_topic(name: TopicName) -> str:
+    """Return the text of ``name``.
+
+    Raises:
+        RestFailure: 405, it is a partition.
+    """
     if name.partition is not None:
         raise RestFailure(405, f"{name.text} is a partition: policies are the whole topic's")
     return name.text

@@ -61,3 +61,7 @@ aiohttp and Java's among them, take headers of 8 KiB in all."""
 
 REST_CHANGE_ATTEMPTS_MAX = 5
 """Attempts to change an object that other callers change at the same time."""
+
+TOPIC_GRANTS_PER_REQUEST_MAX = 1_000
+"""Grants to roles on topics, or revocations, in one request: each topic is an effective write, and
+sixteen are made at a time."""

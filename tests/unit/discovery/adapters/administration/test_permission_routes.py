@@ -5,14 +5,20 @@ from dataclasses import replace
 
 import pytest
 
+from discovery.adapters.administration.permission_routes import (
+    PermissionRoutes,
+    TopicRevocation,
+)
+from discovery.adapters.rest.request import RestRequest
 from nextgen.client.wire.policies import policies_from_proto, policies_to_proto
 from nextgen.kernel.errors import ConnectionLost
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.governance.permissions import AuthAction, Permission, granted
 from nextgen.kernel.limits.placement import (
     NAMESPACE_POLICIES_BYTES_MAX,
     PERMISSIONS_PER_OBJECT_MAX,
 )
-from nextgen.kernel.limits.rest import REST_CHANGE_ATTEMPTS_MAX
+from nextgen.kernel.limits.rest import REST_CHANGE_ATTEMPTS_MAX, TOPIC_GRANTS_PER_REQUEST_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TOPIC
 from tests.support.discovery.rest_world import rest_world
@@ -350,3 +356,68 @@ async def test_a_topic_that_is_created_again_permits_nobody(rest):
     await rest.call("PUT", "/admin/v2/persistent/acme/orders/first")
 
     assert await rest.get(ON_TOPIC) == (200, {})
+
+
+GRANT_TOPICS = f"{NAMESPACES}/grantPermissionsOnTopics"
+REVOKE_TOPICS = f"{NAMESPACES}/revokePermissionsOnTopics"
+
+
+def on(topic, role="app", actions=BOTH):
+    return {"topic": topic, "role": role, "actions": actions}
+
+
+async def test_roles_are_permitted_on_many_topics_at_once(rest):
+    names = [f"persistent://acme/orders/t-{number}" for number in range(40)]
+    for name in names:
+        await rest.call("PUT", name.replace("persistent://", "/admin/v2/persistent/"))
+    body = [on(name) for name in names] + [on("acme/orders/t-0", "other", ["consume"])]
+
+    first = await rest.call("POST", GRANT_TOPICS, json=body)
+    given = [(await stored(rest, KIND_TOPIC, name))[0].permissions for name in names]
+    revoked = await rest.call(
+        "POST", REVOKE_TOPICS, json=[{"topic": name, "role": "app"} for name in names]
+    )
+    left = [(await stored(rest, KIND_TOPIC, name))[0].permissions for name in names]
+
+    assert (first.status, revoked.status) == (204, 204)
+    app = Permission("app", (AuthAction.PRODUCE, AuthAction.CONSUME))
+    other = Permission("other", (AuthAction.CONSUME,))
+    assert given == [(app, other), *[(app,)] * 39]
+    assert left == [(other,), *[()] * 39]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ([], 400),
+        ([on(TOPIC), on("persistent://acme/other/first")], 400),
+        ([on(TOPIC), on("persistent://acme/orders/gone")], 404),
+        ([on(TOPIC), on(f"{TOPIC}-partition-0")], 405),
+        ([on(TOPIC), on("persistent://acme/orders/")], 412),
+        ([on(TOPIC), on(TOPIC, "a\n")], 412),
+        ([on(TOPIC), on(TOPIC, "other", [])], 412),
+        ([on(TOPIC), on(TOPIC, "other", ["fly"])], 400),
+        ([on(TOPIC), {"topic": TOPIC}], 400),
+        ([on(TOPIC)] * (TOPIC_GRANTS_PER_REQUEST_MAX + 1), 412),
+    ],
+)
+async def test_if_one_of_many_cannot_be_none_is_permitted(rest, body, status):
+    refused = await rest.call("POST", GRANT_TOPICS, json=body)
+
+    assert refused.status == status
+    assert await rest.get(ON_TOPIC) == (200, {})
+
+
+async def test_topic_grants_per_request_max_are_carried_out(rest):
+    body = [on(TOPIC, f"role-{number}") for number in range(TOPIC_GRANTS_PER_REQUEST_MAX)]
+
+    assert (await rest.call("POST", GRANT_TOPICS, json=body)).status == 204
+    assert len((await rest.get(ON_TOPIC))[1]) == TOPIC_GRANTS_PER_REQUEST_MAX
+
+
+def test_many_topics_are_changed_by_whoever_may_change_their_namespace():
+    routes = {route.path: route for route in PermissionRoutes(None).routes()}
+
+    for path in (GRANT_TOPICS, REVOKE_TOPICS):
+        request = RestRequest({}, body=[TopicRevocation(topic=TOPIC, role="r")])
+        assert routes[path].besides(request) == [(Action.CHANGE, Resource.namespace("acme/orders"))]
