@@ -284,7 +284,18 @@ class TopicCreation:
 
     async def _read(self, shard_id: int, names: Sequence[pb.ObjectName]) -> Sequence[Item]:
         request = pb.ShardRequest(get=pb.GetRequest(names=names))
-        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        try:
+            response = await self._shards.call(
+                shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
+            )
+        except InvalidRequest:
+            # Hardly any object is as large as it may be: only then the answer is too large.
+            if len(names) == 1:
+                raise
+            half = len(names) // 2
+            parts = (names[:half], names[half:])
+            first, second = await asyncio.gather(*(self._read(shard_id, part) for part in parts))
+            return [*first, *second]
         return response.get.items
 
     async def _use_topics(

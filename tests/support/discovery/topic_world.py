@@ -39,6 +39,8 @@ class TopicWorld:
         self.released = asyncio.Event()
         self.released.set()
         self.properties: dict[str, dict[str, str]] = {}
+        self.objects_per_answer = 1_000
+        """Objects that fit into an answer: a request for more is refused."""
         self.answer_url = "pulsar://broker-1:6650"
         self.broker_grpc = ""
         self.uses_topics = True
@@ -84,6 +86,8 @@ class TopicWorld:
         elif request.HasField("lookup"):
             response.lookup.answers.extend(map(self._looked_up, request.lookup.topics))
         elif request.HasField("get"):
+            if len(request.get.names) > self.objects_per_answer:
+                raise InvalidRequest("the answer is too large, ask for fewer names")
             response.get.items.extend(map(self._got, request.get.names))
         elif request.HasField("list"):
             self._list(shard_id, request.list, response.list)

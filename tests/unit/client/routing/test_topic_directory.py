@@ -10,7 +10,7 @@ from nextgen.client.routing import shard_calls, topic_listing
 from nextgen.client.routing.topic_answers import located
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
-from nextgen.kernel.errors import Overloaded, ProposalLost, Refused, Unavailable
+from nextgen.kernel.errors import InvalidRequest, Overloaded, ProposalLost, Refused, Unavailable
 from nextgen.kernel.limits.pulsar import (
     DIRECTORY_CREATES_PER_REQUEST_MAX,
     DIRECTORY_READS_IN_FLIGHT_MAX,
@@ -277,6 +277,29 @@ async def test_directory_reads_per_request_max_and_directory_creates_per_request
     if body == "get" or world.uses_topics:
         assert sizes[:2] == [1, each_max]
     assert len(world.topics) == (len(names) if creates else 0)
+
+
+async def test_objects_that_do_not_fit_into_one_answer_are_read_in_parts(directory, world):
+    """Policies may be large: the number of objects that fit is known to their shard only."""
+    names = names_in_one_shard(world, 22)
+    for number, name in enumerate(names):
+        world.add_topic(name.text, partitions=number)
+    world.objects_per_answer = 3
+    world.released.clear()
+
+    questions = [asyncio.ensure_future(directory.partitions(name, create=False)) for name in names]
+    await asyncio.sleep(0)
+    world.released.set()
+
+    assert await asyncio.gather(*questions) == list(range(22))
+
+
+async def test_one_object_that_does_not_fit_is_refused(directory, world):
+    world.add_topic(TOPIC)
+    world.objects_per_answer = 0
+
+    with pytest.raises(InvalidRequest, match="too large"):
+        await directory.partitions(parse_topic(TOPIC), create=False)
 
 
 def sizes_of(world, body):
