@@ -46,8 +46,8 @@ DIRECTORY_READS_IN_FLIGHT_MAX = 8
 """Requests of one kind in flight to one shard; further ones share the next request."""
 
 DIRECTORY_READS_PER_REQUEST_MAX = 100
-"""Topics in one read: with 16 KiB of properties each they still fit into one answer. Of larger ones,
-or of namespaces with many permissions, a read is made again in halves."""
+"""Objects in one read: with 16 KiB of properties each they still fit into one answer. Larger ones,
+such as namespaces with thousands of permissions, are read again in halves."""
 
 DIRECTORY_CREATES_PER_REQUEST_MAX = 200
 """Topics in one create on demand: a record with the longest names stays far below its limit."""

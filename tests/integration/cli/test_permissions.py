@@ -130,7 +130,7 @@ async def test_a_namespace_with_all_roles_that_it_may_have_serves_its_topics(
 
     assert (code, "4001 roles, at most 4000" in refused["reason"]) == (412, True)
     assert revoked == 204
-    roles |= dict.fromkeys(changed, ["produce"])
+    roles |= {role: ["produce"] for role in changed}
     del roles[min(roles)]
     assert await operator.call("GET", "acme/large/permissions") == (200, roles)
     await asyncio.to_thread(publish, operator.service_url, topic)
