@@ -409,6 +409,8 @@ def _broker_hello(config: BrokerConfig) -> BrokerHello:
 
 def _pulsar_url(config: BrokerConfig) -> str:
     """Return the address that clients connect to; empty if this broker serves no clients."""
+    if config.advertised_urls:
+        return config.advertised_urls
     return joined_urls(config.pulsar_advertise, config.pulsar_tls_advertise)
 
 

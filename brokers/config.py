@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX, STORED_INTEGER_MAX
+from nextgen.kernel.limits.cluster import (
+    ADDRESS_BYTES_MAX,
+    BROKER_CAPACITY_UNITS_MAX,
+    STORED_INTEGER_MAX,
+)
 from nextgen.kernel.limits.placement import BROKER_DRAIN_MS_MAX
+from nextgen.pulsar.service_urls import (
+    ServiceUrls,
+    parse_listeners,
+    with_listeners,
+)
 from nextgen.pulsar.topic_lists.settings import (
     DEFAULT_TOPIC_LISTS,
     TOPIC_LIST_FLAGS,
@@ -40,6 +49,9 @@ from nextgen.runtime.settings import (
 )
 from nextgen.runtime.tls_settings import NO_TLS, TlsSettings
 
+_LISTENERS = "--advertised-listeners"
+_INTERNAL_LISTENER = "--internal-listener-name"
+
 _FLAGS = (
     *NODE_FLAGS,
     *PULSAR_FLAGS,
@@ -48,6 +60,18 @@ _FLAGS = (
     *TOPIC_LIST_FLAGS,
     *AUTHENTICATION_FLAGS,
     *AUTHORIZATION_FLAGS,
+    Flag(
+        _LISTENERS,
+        "addresses of listeners that clients may name: name:pulsar://host:port,...",
+        "",
+        ("--advertisedListeners",),
+    ),
+    Flag(
+        _INTERNAL_LISTENER,
+        "the listener of clients that name none; default: the first",
+        "",
+        ("--internalListenerName",),
+    ),
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
     Flag("--rack", "failure domain within the zone, free text", ""),
@@ -141,6 +165,9 @@ class BrokerConfig:
     pulsar_tls_advertise: Address | None = None
     """Address under which clients reach ``pulsar_tls_listen``; None if that is None."""
 
+    advertised_urls: str = ""
+    """Addresses of advertised listeners as one text (see ``service_urls``), instead of both."""
+
     authentication: AuthenticationSettings = NO_AUTHENTICATION
     """How clients prove their role (ADR 0146)."""
 
@@ -158,6 +185,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
     given = read_settings(
         "python -m brokers", "A broker: serves assigned topics.", _FLAGS, arguments, environment
     )
+    advertised_urls = _advertised_urls(given)
     config = BrokerConfig(
         node_id=given.identifier("--node-id"),
         cluster_id=given.identifier("--cluster-id"),
@@ -170,7 +198,11 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         rack=given.text("--rack"),
         data_dir=given.path("--data-dir") if given.text("--data-dir") else None,
         pulsar_listen=given.optional_address("--pulsar-listen"),
-        pulsar_advertise=given.optional_advertised("--pulsar-advertise", "--pulsar-listen"),
+        pulsar_advertise=(
+            None
+            if advertised_urls
+            else given.optional_advertised("--pulsar-advertise", "--pulsar-listen")
+        ),
         ledger_dir=_ledger_dir(given),
         retention_time_ms=given.number("--retention-time-ms", least=0, most=STORED_INTEGER_MAX),
         retention_bytes=given.number("--retention-bytes", least=0, most=STORED_INTEGER_MAX),
@@ -182,14 +214,51 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         cluster_secret_required=given.truth("--cluster-secret-required"),
         tls=given.tls("--pulsar-listen"),
         pulsar_tls_listen=given.optional_address("--pulsar-tls-listen"),
-        pulsar_tls_advertise=given.optional_advertised(
-            "--pulsar-tls-advertise", "--pulsar-tls-listen"
+        pulsar_tls_advertise=(
+            None
+            if advertised_urls
+            else given.optional_advertised("--pulsar-tls-advertise", "--pulsar-tls-listen")
         ),
+        advertised_urls=advertised_urls,
         authentication=authentication_settings(given),
         authorization=authorization_settings(given),
     )
     given.check()
     return config
+
+
+def _advertised_urls(given: Given) -> str:
+    """Return the addresses of the advertised listeners as one text; "" if none is given."""
+    listeners = _listeners(given)
+    if not listeners:
+        if given.text(_INTERNAL_LISTENER):
+            given.mistakes.append(f"{_INTERNAL_LISTENER} is given without {_LISTENERS}")
+        return ""
+    for name in ("--pulsar-advertise", "--pulsar-tls-advertise"):
+        if given.text(name):
+            given.mistakes.append(f"{name} and {_LISTENERS} are not given together")
+    internal = given.text(_INTERNAL_LISTENER) or next(iter(listeners))
+    if internal not in listeners:
+        given.mistakes.append(f"{_INTERNAL_LISTENER} {internal} is not in {_LISTENERS}")
+        return ""
+    for number, port in enumerate(("--pulsar-listen", "--pulsar-tls-listen")):
+        if not given.text(port) and any(urls[number] for urls in listeners.values()):
+            given.mistakes.append(f"{_LISTENERS} has addresses for {port}, which is missing")
+    text = with_listeners(",".join(filter(None, listeners[internal])), listeners)
+    if (size := len(text.encode())) > ADDRESS_BYTES_MAX:
+        given.mistakes.append(
+            f"{_LISTENERS} takes {size} bytes, those of the internal listener twice: "
+            f"at most {ADDRESS_BYTES_MAX} are stored"
+        )
+    return text
+
+
+def _listeners(given: Given) -> dict[str, ServiceUrls]:
+    try:
+        return parse_listeners(given.text(_LISTENERS))
+    except ValueError as error:
+        given.mistakes.append(f"{_LISTENERS}: {error}")
+        return {}
 
 
 def _ledger_dir(given: Given) -> Path | None:

@@ -33,7 +33,7 @@ from nextgen.kernel.routing.names import (
 from nextgen.pulsar.admission.refusals import Code, refusal_of, schema_failed, shown
 from nextgen.pulsar.errors import server_error_of
 from nextgen.pulsar.frames import FIELD_OF_TYPE
-from nextgen.pulsar.service_urls import split_urls
+from nextgen.pulsar.service_urls import urls_of_listener
 from nextgen.pulsar.topic_lists.answers import TopicListAnswers, needed_of_listing
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.pulsar.topic_lists.permits import MemoryPermits
@@ -214,7 +214,8 @@ class MetadataCommands:
     async def _lookup(self, command: pulsar.BaseCommand) -> pulsar.BaseCommand:
         request = command.lookupTopic
         name = parse_topic(request.topic)
-        urls = split_urls(await broker_url_of(self._directory, name))
+        url = await broker_url_of(self._directory, name)
+        urls = urls_of_listener(url, request.advertised_listener_name)
         return pulsar.BaseCommand(
             type=pulsar.BaseCommand.LOOKUP_RESPONSE,
             lookupTopicResponse=pulsar.CommandLookupTopicResponse(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 import ssl
 import time
@@ -75,6 +77,25 @@ def test_a_stranger_gets_nothing_at_a_published_port(compose: Compose, operator:
             client.create_producer("persistent://public/default/strange")
     finally:
         client.close()
+
+
+@pytest.mark.parametrize(("listener", "host"), [("", "127.0.0.1"), ("containers", "broker-")])
+def test_a_client_reaches_brokers_from_the_host_or_from_a_container(
+    compose: Compose, operator: Operator, listener: str, host: str
+):
+    topic = "persistent/public/default/where"
+    trusting = ssl.create_default_context(cafile=operator.ca_file)
+    proof = {"Authorization": f"Bearer {operator.token}"}
+    create = urllib.request.Request(f"{REST_URL}/admin/v2/{topic}", headers=proof, method="PUT")
+    with contextlib.suppress(urllib.error.HTTPError):
+        urllib.request.urlopen(create, context=trusting, timeout=60)
+    url = f"{REST_URL}/lookup/v2/topic/{topic}?listenerName={listener}"
+    looked_up = urllib.request.Request(url, headers=proof)
+    with urllib.request.urlopen(looked_up, context=trusting, timeout=60) as answer:
+        found = json.load(answer)
+
+    assert found["brokerUrlTls"].startswith(f"pulsar+ssl://{host}")
+    assert found["brokerUrl"] == ""
 
 
 def test_the_operators_command_line_runs_in_a_container_of_its_own(compose: Compose):

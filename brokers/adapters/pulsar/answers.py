@@ -10,7 +10,7 @@ from brokers.domain.position import Position
 from brokers.ports.consumer import Dispatch
 from nextgen.pulsar.frames import FIELD_OF_TYPE, encode_command
 from nextgen.pulsar.greeting import NO_REQUEST_ID
-from nextgen.pulsar.service_urls import split_urls
+from nextgen.pulsar.service_urls import ServiceUrls, has_listeners, split_urls
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _UINT64 = 2**64
@@ -90,9 +90,14 @@ def send_error(
     )
 
 
+def _redirect(broker_url: str) -> ServiceUrls:
+    # Which listener a client has named only its lookups say, so it is sent to look up again.
+    return ServiceUrls("", "") if has_listeners(broker_url) else split_urls(broker_url)
+
+
 def close_producer(producer_id: int, broker_url: str) -> pulsar.BaseCommand:
     """Return CLOSE_PRODUCER, which redirects a producer; without a URL it looks its topic up."""
-    urls = split_urls(broker_url)
+    urls = _redirect(broker_url)
     return pulsar.BaseCommand(
         type=pulsar.BaseCommand.CLOSE_PRODUCER,
         close_producer=pulsar.CommandCloseProducer(
@@ -106,7 +111,7 @@ def close_producer(producer_id: int, broker_url: str) -> pulsar.BaseCommand:
 
 def close_consumer(consumer_id: int, broker_url: str) -> pulsar.BaseCommand:
     """Return CLOSE_CONSUMER, which redirects a consumer; without a URL it looks its topic up."""
-    urls = split_urls(broker_url)
+    urls = _redirect(broker_url)
     return pulsar.BaseCommand(
         type=pulsar.BaseCommand.CLOSE_CONSUMER,
         close_consumer=pulsar.CommandCloseConsumer(

@@ -19,8 +19,9 @@ from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.access import Action
 from nextgen.pulsar.metadata_commands import TopicDirectory
 from nextgen.pulsar.policies.whole_policies import WHOLE_BUNDLE
-from nextgen.pulsar.service_urls import split_urls
+from nextgen.pulsar.service_urls import urls_of_listener
 
+_LISTENER_HEADER = "X-Pulsar-ListenerName"
 _SCHEMA_VERSION_BYTES = 8
 _TOPIC = "/{tenant}/{namespace}/{topic}"
 _SCHEMA = f"/admin/v2/schemas{_TOPIC}/schema"
@@ -94,7 +95,8 @@ class Lookups:
             url = self._topics.any_broker_url(name.text) or ""
         if not url:
             raise Unavailable(f"there is no broker that speaks Pulsar for {name.text}")
-        urls = split_urls(url)
+        named = request.query.get("listenerName") or request.headers.get(_LISTENER_HEADER, "")
+        urls = urls_of_listener(url, named)
         broker_id, http_url, https_url = self._addresses(url)
         # Without brokerUrlTls and brokerUrlSsl, empty or not, C++ clients crash.
         return content(

@@ -15,6 +15,7 @@ from tests.integration.discovery.test_pulsar import add_namespace, add_topic
 
 TOPIC = "persistent://acme/orders/paid"
 BROKER = "pulsar://broker-1.example:6650"
+OUTSIDE = "pulsar://outside.example:7650"
 
 
 async def fetched(site, path: str, **more) -> tuple[int, object]:
@@ -44,6 +45,35 @@ async def test_a_lookup_has_every_key_that_clients_need(site):
             "brokerUrlSsl": "",
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "expected"),
+    [
+        ("", {}, BROKER),
+        ("?listenerName=outside", {}, OUTSIDE),
+        ("", {"X-Pulsar-ListenerName": "outside"}, OUTSIDE),
+        ("?listenerName=outside", {"X-Pulsar-ListenerName": "moon"}, OUTSIDE),
+    ],
+)
+async def test_a_lookup_that_names_a_listener_gets_its_addresses(
+    site, query: str, headers: dict[str, str], expected: str
+):
+    site.shard_of(TOPIC).listeners = f";outside={OUTSIDE}"
+    site.assign(TOPIC)
+
+    path = f"/lookup/v2/topic/persistent/acme/orders/paid{query}"
+    status, body = await fetched(site, path, headers=headers)
+
+    assert (status, body["brokerUrl"], body["nativeUrl"]) == (200, expected, expected)
+
+
+async def test_a_listener_that_the_broker_does_not_have_is_a_bad_request(site):
+    site.assign(TOPIC)
+
+    answer = await fetched(site, "/lookup/v2/topic/persistent/acme/orders/paid?listenerName=moon")
+
+    assert answer == (400, {"reason": "the broker do not have moon listener"})
 
 
 async def test_a_lookup_of_an_absent_topic_is_not_found_and_creates_nothing(site):

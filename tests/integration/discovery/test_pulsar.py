@@ -27,6 +27,7 @@ from tests.support.pulsar.fake_layouts import FakeLayouts
 
 TOPIC = "persistent://acme/orders/paid"
 URL = "pulsar://broker-1.example:6650"
+OUTSIDE, OUTSIDE_TLS = "pulsar://outside.example:7650", "pulsar+ssl://outside.example:7651"
 
 
 def lookup(topic: str = TOPIC, **more) -> BaseCommand:
@@ -96,11 +97,30 @@ async def test_an_unusual_lookup_of_a_cached_name_is_answered_alike(site):
         plain = await located(client)
         asked = [
             {"authoritative": True},
-            {"advertised_listener_name": "internal"},
             {"original_principal": "somebody"},
         ]
         for more in asked:
             assert (await located(client, **more)).brokerServiceUrl == plain.brokerServiceUrl
+
+
+async def test_a_lookup_that_names_a_listener_gets_its_addresses(site):
+    site.shard_of(TOPIC).listeners = f";outside={OUTSIDE},{OUTSIDE_TLS}"
+    site.assign(TOPIC)
+    async with await site.connect() as client:
+        plain = await located(client)
+        named = await located(client, advertised_listener_name="outside")
+        unknown = await located(client, advertised_listener_name="moon")
+        again = await located(client)
+
+    assert plain.brokerServiceUrl == again.brokerServiceUrl == URL
+    assert named.response == pulsar.CommandLookupTopicResponse.Connect
+    assert (named.brokerServiceUrl, named.brokerServiceUrlTls) == (
+        OUTSIDE,
+        OUTSIDE_TLS,
+    )
+    assert unknown.response == pulsar.CommandLookupTopicResponse.Failed
+    assert unknown.error == pulsar.NotAllowedError
+    assert unknown.message == "the broker do not have moon listener"
 
 
 async def test_a_moved_topic_is_answered_with_its_new_owner_once_the_change_is_acknowledged(site):

@@ -57,6 +57,8 @@ class FakeShard:
         """Set: its leader has been deposed without knowing it, and continues to send updates."""
         self.log_start = 0
         """Watchers that resume before it are reset."""
+        self.listeners = ""
+        """What stands behind the brokers' URL: see ``service_urls``."""
 
     def assign(self, topic: str, broker_id: str, session_id: str, *, epoch: int = 0) -> None:
         """Assign ``topic`` and tell the watchers."""
@@ -65,7 +67,7 @@ class FakeShard:
         answer = LookupAnswer(
             topic=topic,
             broker_id=broker_id,
-            broker_url=f"pulsar://{broker_id}.example:6650",
+            broker_url=f"pulsar://{broker_id}.example:6650{self.listeners}",
             broker_grpc=f"{broker_id}.example:7000",
             epoch=epoch or (before.epoch + 1 if before is not None else 1),
             session_id=session_id,

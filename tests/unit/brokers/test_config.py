@@ -8,7 +8,7 @@ import pytest
 
 from brokers.config import BrokerConfig, parse_config
 from nextgen.kernel.errors import RefusesToStart
-from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.limits.cluster import ADDRESS_BYTES_MAX, BROKER_CAPACITY_UNITS_MAX
 from nextgen.kernel.limits.placement import BROKER_DRAIN_MS_MAX
 from nextgen.pulsar.topic_lists.settings import TopicListSettings
 from nextgen.runtime.settings import Address
@@ -122,3 +122,53 @@ def test_how_much_is_kept_can_be_set():
     for flag in ("--retention-time-ms", "--retention-bytes", "--backlog-bytes-max"):
         with pytest.raises(RefusesToStart, match=flag):
             parse_config([*REQUIRED, flag, "-1"], {})
+
+
+# Advertised listeners ---------------------------------------------------------------------------
+
+SERVING = [*REQUIRED, "--pulsar-listen", "0.0.0.0:6650", "--ledger-dir", "/l", "--insecure", "true"]
+TWO = "inside:pulsar://10.0.0.1:6650,outside:pulsar://b.example:7650"
+
+
+@pytest.mark.parametrize(
+    ("more", "first"),
+    [
+        ((), "pulsar://10.0.0.1:6650"),
+        (("--internal-listener-name", "outside"), "pulsar://b.example:7650"),
+        (("--internalListenerName", "inside"), "pulsar://10.0.0.1:6650"),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--advertised-listeners", "--advertisedListeners"])
+def test_clients_that_name_no_listener_get_the_internal_one(flag: str, more, first: str):
+    config = parse_config([*SERVING, flag, TWO, *more], {})
+
+    assert config.advertised_urls == (
+        f"{first};inside=pulsar://10.0.0.1:6650;outside=pulsar://b.example:7650"
+    )
+    assert config.pulsar_advertise is None
+
+
+@pytest.mark.parametrize(
+    ("more", "mistake"),
+    [
+        (("--advertised-listeners", "inside"), "'inside' is not NAME:"),
+        (("--advertised-listeners", TWO, "--internal-listener-name", "up"), "up is not in"),
+        (("--advertised-listeners", TWO, "--pulsar-advertise", "b:1"), "not given together"),
+        (("--advertised-listeners", "a:pulsar+ssl://b:1"), "for --pulsar-tls-listen"),
+        (("--internal-listener-name", "inside"), "given without --advertised-listeners"),
+    ],
+)
+def test_listeners_that_make_no_sense_are_mistakes(more, mistake: str):
+    with pytest.raises(RefusesToStart, match=mistake):
+        parse_config([*SERVING, *more], {})
+
+
+def test_address_bytes_max_bounds_listeners_too():
+    def listeners(size: int) -> str:
+        rest = ADDRESS_BYTES_MAX - len("pulsar://a:1;a=pulsar://a:1;b=pulsar://:1")
+        return f"a:pulsar://a:1,b:pulsar://{'h' * (rest + size)}:1"
+
+    taken = parse_config([*SERVING, "--advertised-listeners", listeners(0)], {}).advertised_urls
+    assert len(taken) == ADDRESS_BYTES_MAX
+    with pytest.raises(RefusesToStart, match=f"takes {ADDRESS_BYTES_MAX + 1} bytes"):
+        parse_config([*SERVING, "--advertised-listeners", listeners(1)], {})

@@ -186,7 +186,7 @@ def encoded(request_id: int) -> bytes:
     return answer.SerializePartialToString()[1:]
 
 
-@given(st.text(max_size=300).filter(bool), request_ids)
+@given(st.text(st.characters(exclude_characters=";"), min_size=1, max_size=300), request_ids)
 def test_an_answer_to_a_lookup_is_what_the_general_codec_would_write(
     url: str, request_id: int
 ) -> None:
