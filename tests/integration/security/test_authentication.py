@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
 
-from nextgen.cli.local.local_tokens import KEY_FILE, TOKEN_FILE, TOKENS
+from nextgen.cli.local.local_tokens import TOKEN_FILE, TOKENS
 from nextgen.cli.local.plan import MINIMAL
 from nextgen.pulsar.connection import PulsarConnection
 from nextgen.pulsar.greeting import Greeting
@@ -27,7 +19,8 @@ from nextgen.pulsar.server import PulsarServer
 from nextgen.runtime.security.authentication.authenticator import Authenticator
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandPartitionedTopicMetadataResponse
 from tests.support.callers.role_proofs import OTHER_SECRET, authenticator, token_of
-from tests.support.processes.local_cluster import BlockingCluster, blocking_cluster
+from tests.support.callers.secured_cluster import SecuredCluster, client
+from tests.support.processes.local_cluster import blocking_cluster
 
 TOPIC = "persistent://public/default/secured"
 
@@ -41,55 +34,11 @@ REASONS = {
 """Why a server refuses a client, by its proof."""
 
 
-@dataclass
-class SecuredCluster:
-    """A running cluster and its files."""
-
-    cluster: BlockingCluster
-    data_dir: Path
-
-    def token(self, role: str = "ada", **more: Any) -> str:
-        return token_of(role, secret=(self.data_dir / KEY_FILE).read_bytes(), **more).decode()
-
-    def pulsar_at(self, kind: str) -> str:
-        return "pulsar://" + self.cluster.plan.of_kind(kind)[0].pulsar
-
-    def http(self, path: str, token: str | None) -> tuple[int, Any]:
-        address = self.cluster.plan.of_kind("discovery")[0].http
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(f"http://{address}{path}", headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
-
-    def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("NEXTGEN")}
-        return subprocess.run(
-            [sys.executable, "-m", "nextgen", *arguments],
-            env=kept | environment,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-
-
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     data_dir = tmp_path_factory.mktemp("secured")
-    with blocking_cluster(data_dir, MINIMAL, authentication=TOKENS) as cluster:
+    with blocking_cluster(data_dir, MINIMAL, authentication=TOKENS, authorization=False) as cluster:
         yield SecuredCluster(cluster, data_dir)
-
-
-def client(service_url: str, token: Any, timeout_s: int = 20) -> pulsar.Client:
-    return pulsar.Client(
-        service_url,
-        authentication=None if token is None else pulsar.AuthenticationToken(token),
-        operation_timeout_seconds=timeout_s,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
-    )
 
 
 def test_a_stock_client_with_a_token_produces_and_consumes(secured: SecuredCluster) -> None:

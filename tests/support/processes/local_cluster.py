@@ -102,17 +102,21 @@ class BlockingCluster:
 
 @contextmanager
 def blocking_cluster(
-    data_dir: Path, size: ClusterSize | None = None, *, authentication: str = ""
+    data_dir: Path,
+    size: ClusterSize | None = None,
+    *,
+    authentication: str = "",
+    authorization: bool = True,
 ) -> Iterator[BlockingCluster]:
     """Start a cluster and wait until it is ready; stop it at the end.
 
-    ``authentication``: as in a plan.
+    ``authentication`` and ``authorization``: as in a plan.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster")
     thread.start()
     plan = make_plan_on_free_ports(size or ClusterSize(), cluster_id="test")
-    plan = replace(plan, authentication=authentication)
+    plan = replace(plan, authentication=authentication, authorization=authorization)
     blocking = BlockingCluster(LocalCluster(plan, data_dir), loop)
     try:
         blocking.run(blocking.cluster.start())
