@@ -14,6 +14,7 @@ import pytest
 from nextgen.cli.local.local_tokens import OPERATOR_ROLE, TOKENS
 from nextgen.cli.local.plan import MINIMAL
 from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1.broker_service_pb2 import ServesRequest, ServesResponse
 from protos.nextgen.v1.shard_service_pb2 import TopicSpec
 from tests.support.callers.secured_cluster import SecuredCluster, client
 from tests.support.processes.local_cluster import blocking_cluster
@@ -317,6 +318,51 @@ def test_a_huge_subscription_name_is_refused_and_the_connection_stays(
         stock.subscribe(TOPIC, "reader-after")
     finally:
         stock.close()
+
+
+def test_a_watch_over_grpc_ends_when_its_permission_is_taken_back(secured: SecuredCluster) -> None:
+    operator = secured.token(OPERATOR_ROLE)
+    granted(secured, f"{PERMISSIONS}/watcher", ["consume"])
+    endpoint = secured.cluster.plan.discovery_endpoints[0]
+    request = pb.WatchRequest(prefix="persistent://acme/orders/")
+    with grpc.insecure_channel(endpoint) as channel:
+        watch = channel.unary_stream(
+            "/nextgen.v1.DiscoveryService/WatchTopics",
+            pb.WatchRequest.SerializeToString,
+            pb.WatchUpdate.FromString,
+        )
+        metadata = (("authorization", f"Bearer {secured.token('watcher')}"),)
+        updates = watch(request, metadata=metadata, timeout=60)
+        assert not next(updates).HasField("error")
+
+        assert secured.http(f"{PERMISSIONS}/watcher", operator, "DELETE")[0] == 204
+
+        *_, last = updates
+        assert last.error.reason == "FORBIDDEN"
+        assert "taken back" in last.error.message
+        refused = watch(request, metadata=metadata, timeout=20)
+        with pytest.raises(grpc.RpcError) as error:
+            next(refused)
+        assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_broker_tells_whether_it_serves_what_may_be_looked_up(secured: SecuredCluster) -> None:
+    endpoint = secured.cluster.plan.of_kind("broker")[0].grpc
+    with grpc.insecure_channel(endpoint) as channel:
+        serves = channel.unary_unary(
+            "/nextgen.v1.BrokerService/Serves",
+            ServesRequest.SerializeToString,
+            ServesResponse.FromString,
+        )
+
+        def ask(role: str) -> Any:
+            metadata = (("authorization", f"Bearer {secured.token(role)}"),)
+            return serves(ServesRequest(topics=[TOPIC]), metadata=metadata, timeout=20)
+
+        assert [each.topic for each in ask("reader").answers] == [TOPIC]
+        with pytest.raises(grpc.RpcError) as error:
+            ask("nobody")
+        assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_a_revoked_role_is_disconnected_and_refused_and_others_are_not(

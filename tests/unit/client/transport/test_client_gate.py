@@ -14,11 +14,14 @@ import grpc
 import grpc.aio
 import pytest
 
+from nextgen.client.transport import client_gate
+from nextgen.client.transport.caller import OPERATOR, caller
 from nextgen.client.transport.channel import open_channel, with_token
 from nextgen.client.transport.client_gate import EXPIRED, ClientGate
 from nextgen.client.transport.node_calls import CLIENT_CALLS, NODE_CALLS, OPEN_CALLS
 from nextgen.client.wire.errors import error_of_rpc
-from nextgen.kernel.errors import RefusesToStart, Unauthenticated
+from nextgen.kernel.errors import Forbidden, RefusesToStart, Unauthenticated
+from nextgen.kernel.governance.access import ANONYMOUS, Principal
 from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.client_token import (
     TOKEN_FILE_VARIABLE,
@@ -27,12 +30,16 @@ from nextgen.runtime.security.client_token import (
     token_in_use,
     use_token_file,
 )
+from nextgen.runtime.security.node_identity import NodeIdentity, NodeRole
 from nextgen.runtime.servers.grpc_server import new_server
 from tests.support.callers.role_proofs import PASSWORD, authenticator, token_of
 
 LOOKUP = "/nextgen.v1.DiscoveryService/Lookup"
 WATCH = "/nextgen.v1.DiscoveryService/WatchTopics"
 SERVES = "/nextgen.v1.BrokerService/ServesStream"
+GET = "/nextgen.v1.DiscoveryService/GetTenant"
+WATCH_TENANTS = "/nextgen.v1.DiscoveryService/WatchTenants"
+LOOKUP_STREAM = "/nextgen.v1.DiscoveryService/LookupStream"
 STATUS = "/nextgen.v1.ShardService/GetNodeStatus"
 DEADLINE_S = 10
 
@@ -51,10 +58,26 @@ async def _each(requests: Any, _context: Any) -> AsyncIterator[bytes]:
         yield request
 
 
+async def _who(_request: bytes, _context: Any) -> bytes:
+    return repr(caller()).encode()
+
+
+async def _who_now(_request: bytes, context: Any) -> None:
+    await context.write(repr(caller()).encode())
+
+
+async def _who_each(requests: Any, _context: Any) -> AsyncIterator[bytes]:
+    async for _ in requests:
+        yield repr(caller()).encode()
+
+
 @asynccontextmanager
-async def served(checking: Authenticator | None) -> AsyncIterator[str]:
-    server = new_server([], interceptors=[ClientGate(checking)])
+async def served(checking: Authenticator | None, cluster_id: str = "") -> AsyncIterator[str]:
+    server = new_server([], interceptors=[ClientGate(checking, cluster_id)])
     handlers = {
+        GET: grpc.unary_unary_rpc_method_handler(_who),
+        WATCH_TENANTS: grpc.unary_stream_rpc_method_handler(_who_now),
+        LOOKUP_STREAM: grpc.stream_stream_rpc_method_handler(_who_each),
         LOOKUP: grpc.unary_unary_rpc_method_handler(_echo),
         WATCH: grpc.unary_stream_rpc_method_handler(_watch),
         SERVES: grpc.stream_stream_rpc_method_handler(_each),
@@ -91,6 +114,76 @@ async def test_a_client_is_admitted_with_a_token_or_a_password() -> None:
     async with served(authenticator()) as endpoint:
         assert await called(endpoint, LOOKUP, bearer(token_of("ada"))) == b"x"
         assert await called(endpoint, LOOKUP, (("authorization", f"Basic {basic}"),)) == b"x"
+
+
+async def callers(endpoint: str, metadata: Any) -> list[str]:
+    """Return who the servers of three kinds of calls take their caller for."""
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        unary = await channel.unary_unary(GET)(b"x", metadata=metadata, timeout=DEADLINE_S)
+        watch = channel.unary_stream(WATCH_TENANTS)(b"x", metadata=metadata, timeout=DEADLINE_S)
+        stream = channel.stream_stream(LOOKUP_STREAM)(metadata=metadata, timeout=DEADLINE_S)
+        await stream.write(b"x")
+        found = [unary, await watch.read(), await stream.read()]
+        await stream.done_writing()
+        return [each.decode() for each in found]
+
+
+async def test_whoever_serves_a_call_knows_whose_it_is() -> None:
+    checking = authenticator(proxy_roles=frozenset({"proxy"}))
+    behind = (*bearer(token_of("proxy")), ("x-original-principal", "ada"))
+    lasting = bearer(token_of("ada", lasts_s=60))
+    async with served(checking) as endpoint:
+        assert await callers(endpoint, bearer(token_of("ada"))) == [repr(Principal("ada"))] * 3
+        assert await callers(endpoint, lasting) == [repr(Principal("ada"))] * 3
+        assert await callers(endpoint, behind) == [repr(Principal("ada", "proxy"))] * 3
+    async with served(None) as endpoint:
+        assert await callers(endpoint, ()) == [repr(ANONYMOUS)] * 3
+
+
+async def test_a_proxy_names_its_client_and_nobody_else_names_one() -> None:
+    checking = authenticator(proxy_roles=frozenset({"proxy"}))
+    async with served(checking) as endpoint:
+        with pytest.raises(Forbidden, match="has to name"):
+            await called(endpoint, GET, bearer(token_of("proxy")))
+        named = (*bearer(token_of("ada")), ("x-original-principal", "root"))
+        with pytest.raises(Forbidden, match="cannot act for another"):
+            await called(endpoint, GET, named)
+
+
+def shown_by(monkeypatch: pytest.MonkeyPatch, holder: NodeIdentity | None) -> None:
+    """Let every caller of a test have this certificate."""
+    monkeypatch.setattr(client_gate, "tls_in_use", lambda: object())
+    monkeypatch.setattr(client_gate, "caller_of", lambda _context: holder)
+
+
+async def test_an_operator_needs_no_proof_but_its_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown_by(monkeypatch, NodeIdentity("c", NodeRole.OPERATOR, "ada"))
+    async with served(authenticator(), "c") as endpoint:
+        assert await callers(endpoint, ()) == [repr(OPERATOR)] * 3
+        assert await callers(endpoint, bearer(token_of("bob"))) == [repr(OPERATOR)] * 3
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        None,
+        NodeIdentity("c", NodeRole.BROKER, "broker-1"),
+        NodeIdentity("other", NodeRole.OPERATOR, "ada"),
+        NodeIdentity("c", NodeRole.OPERATOR, "stolen"),
+    ],
+    ids=["none", "broker", "another cluster", "excluded"],
+)
+async def test_another_certificate_is_no_proof_of_a_role(
+    monkeypatch: pytest.MonkeyPatch, holder: NodeIdentity | None
+) -> None:
+    shown_by(monkeypatch, holder)
+    monkeypatch.setattr(client_gate, "excluded", lambda: frozenset({"stolen"}))
+    async with served(authenticator(), "c") as endpoint:
+        with pytest.raises(Unauthenticated):
+            await called(endpoint, GET)
+        assert await callers(endpoint, bearer(token_of("bob"))) == [repr(Principal("bob"))] * 3
 
 
 async def test_a_client_without_a_valid_proof_is_refused_and_told_why() -> None:
