@@ -192,7 +192,8 @@ class PulsarConnection(Outgoing):
             self._admission.wait_behind(frames)
         else:
             self._handle_frames(frames)
-        self._count_unfinished()
+        if self._reader.pending_bytes or self.unfinished_bytes or self.is_asking:
+            self._count_unfinished()
 
     def _handle_frames(
         self,
@@ -208,7 +209,7 @@ class PulsarConnection(Outgoing):
         remaining = iter(frames)
         try:
             if admitted is not None and frame is not None:
-                self._carry_out(admitted, frame.payload)
+                self._handle_frame(frame, admitted)
             for frame in remaining:
                 if not (self._is_connected and self.handle_raw(frame)):
                     self._handle_frame(frame)
@@ -229,11 +230,8 @@ class PulsarConnection(Outgoing):
             self._flush()
 
     def _count_unfinished(self) -> None:
-        unfinished_bytes = self._reader.pending_bytes
-        if self._admission is not None:
-            unfinished_bytes += self._admission.waiting_bytes
-        if unfinished_bytes or self.unfinished_bytes:
-            self._keep_alive.inbound.hold(self, unfinished_bytes)
+        waiting_bytes = 0 if self._admission is None else self._admission.waiting_bytes
+        self._keep_alive.inbound.hold(self, self._reader.pending_bytes + waiting_bytes)
 
     def eof_received(self) -> bool:
         """The client has half-closed the connection: close it."""
@@ -279,16 +277,16 @@ class PulsarConnection(Outgoing):
 
     # Inside -----------------------------------------------------------------------------------
 
-    def _handle_frame(self, frame: RawFrame) -> None:
-        if len(frame.command) > COMMAND_COUNTED_BYTES_MIN:
-            check_command_fields(frame.command)
-        command = parse_command(frame.command)
+    def _handle_frame(self, frame: RawFrame, admitted: BaseCommand | None = None) -> None:
+        """Handle a frame. ``admitted``: the command in it, if its client may give it."""
+        command = admitted
+        if command is None:
+            if len(frame.command) > COMMAND_COUNTED_BYTES_MIN:
+                check_command_fields(frame.command)
+            command = parse_command(frame.command)
         kind = command.type
         if not self._is_connected:
-            if kind == BaseCommand.CONNECT and self._identity is None:
-                self._accept(command.connect)
-            else:
-                self._close(f"{BaseCommand.Type.Name(kind)} before CONNECT")
+            self._greet(command)
         elif kind == BaseCommand.PING:
             self.send(_PONG)
         elif kind == BaseCommand.CONNECT:
@@ -296,15 +294,18 @@ class PulsarConnection(Outgoing):
         elif kind == BaseCommand.AUTH_RESPONSE and self._identity is not None:
             self._identity.refresh(command.authResponse)
         elif kind != BaseCommand.PONG:
-            admission = self._admission
+            admission = None if admitted is command else self._admission
             if admission is None or kind in UNASKED or admission.admits(command, frame):
-                self._carry_out(command, frame.payload)
+                try:
+                    self.handle(command, frame.payload)
+                except MetadataError as error:
+                    self._refused(command, error)
 
-    def _carry_out(self, command: BaseCommand, payload: bytes) -> None:
-        try:
-            self.handle(command, payload)
-        except MetadataError as error:
-            self._refused(command, error)
+    def _greet(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.CONNECT and self._identity is None:
+            self._accept(command.connect)
+        else:
+            self._close(f"{BaseCommand.Type.Name(command.type)} before CONNECT")
 
     def refuse_command(self, command: BaseCommand, error: Exception) -> None:
         """Answer a command that the client may not give, or that is about a name that is none."""
