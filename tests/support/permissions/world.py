@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from nextgen.client.permissions.known_object import KnownObject
+from nextgen.client.permissions.known_object import FRESH_SECONDS, KnownObject
 from nextgen.client.permissions.table import PermissionTable
 from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import MetadataError, Unavailable
@@ -46,6 +46,10 @@ class FakeStream:
         self.breaks = 0
         self.is_connected = True
         self.is_held = False
+        self.is_begun_only = False
+        """Whether it is connected, and its watches have not caught up."""
+        self.is_stuck = False
+        """Whether updates stay on their way, and nobody has noticed."""
         self.acknowledgements = 0
         self.watches: dict[int, KnownObject] = {}
         self.added = 0
@@ -73,7 +77,7 @@ class FakeStream:
         self.added += 1
         self.watches[self.added] = listener
         self._callbacks[self.added] = on_caught_up
-        if self.is_connected and not self.is_held:
+        if self.is_connected and not (self.is_held or self.is_stuck or self.is_begun_only):
             self._snapshot(self.added)
         return self.added
 
@@ -100,9 +104,13 @@ class FakeStream:
                 self._snapshot(watch_id)
 
     def deliver(self, event: events.Event, kind: Kind, name: str) -> None:
-        if not self.is_connected:
-            self._missed.append(event)
+        self._missed.append(event)
+        if not self.is_connected or self.is_stuck or self.is_begun_only:
             return
+        if self._is_overdue():
+            self._begin_anew()
+            return
+        self._missed.clear()
         self.heard_at = self._world.now
         for listener in tuple(self.watches.values()):
             if (listener.kind, listener.name) == (kind, name) and listener.is_known:
@@ -110,19 +118,50 @@ class FakeStream:
 
     def tick(self) -> None:
         """Send the position, as a shard does twice a second."""
-        if self.is_connected:
+        if not self.is_connected or self.is_stuck:
+            return
+        if self._is_overdue() and not self.is_begun_only:
+            self._begin_anew()
+        else:
             self.heard_at = self._world.now
+
+    def unstick(self) -> None:
+        """Deliver what was on its way."""
+        self.is_stuck = False
+        if not self.is_connected:
+            return
+        if self._is_overdue():
+            self._begin_anew()
+            return
+        self.heard_at = self._world.now
+        missed, self._missed = self._missed, []
+        for listener in tuple(self.watches.values()):
+            if listener.is_known:
+                listener.on_events(missed)
+
+    def _is_overdue(self) -> bool:
+        # An update after a silence may have been delayed on the way: a stream does not use it.
+        return self._world.now - self.heard_at >= FRESH_SECONDS
+
+    def _begin_anew(self) -> None:
+        self.disconnect()
+        self.reconnect()
 
     def disconnect(self) -> None:
         if self.is_connected:
-            self.is_connected = False
+            self.is_connected = self.is_begun_only = False
             self.breaks += 1
             self._caught_up.clear()
 
+    def begin(self) -> None:
+        """Connect, and bring no watch anything yet."""
+        self.is_connected, self.is_stuck, self.is_begun_only = True, False, True
+        self.heard_at = self._world.now
+
     def reconnect(self, *, with_snapshots: bool = False) -> None:
         """Connect, and bring what was missed: the events, or everything anew."""
-        self.is_connected = True
-        self.heard_at = self._world.now
+        self.begin()
+        self.is_begun_only = False
         missed, self._missed = self._missed, []
         for watch_id, listener in tuple(self.watches.items()):
             if watch_id not in self.watches:

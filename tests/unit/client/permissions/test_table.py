@@ -469,6 +469,15 @@ async def test_a_reset_that_brings_the_same_revokes_nothing(world, table):
     assert not connection.reasons
 
 
+async def test_a_reset_that_brings_nothing_means_that_nothing_is_there(world, table):
+    connection = Connection(table)
+    await connection.keep(Action.PRODUCE)
+    world.streams[1].disconnect()
+    world.delete(KIND_NAMESPACE, NAMESPACE)
+    world.streams[1].reconnect(with_snapshots=True)
+    assert len(connection.reasons) == 1
+
+
 async def test_rechecked_per_turn_max_are_judged_in_a_turn_and_the_change_waits_for_the_last(
     world, table
 ):
@@ -563,8 +572,7 @@ async def test_names_are_dropped_when_a_stream_came_back_unnoticed(world, table)
     await access.check(Action.LOOK_UP, PAID)
     world.streams[1].disconnect()
     world.pass_time(60, ticks=False)
-    world.streams[1].is_connected = True
-    world.streams[1].heard_at = world.now
+    world.streams[1].begin()
     # It is heard, and its watches have not caught up yet.
     assert access.lookable == set()
 

@@ -1,0 +1,158 @@
+"""Permissions of a running cluster, as nodes follow them: a revocation that is answered holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nextgen.client import Client
+from nextgen.client.changes.shard_watch import ShardWatch
+from nextgen.kernel.errors import Forbidden, MetadataError
+from nextgen.kernel.governance.access import Action, Principal, Resource
+from nextgen.kernel.governance.access_rules import AccessRules
+from nextgen.kernel.governance.permissions import AuthAction, Permission
+from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
+from tests.support.permissions.nodes import DecidingNode, deciding_nodes
+from tests.support.processes.local_cluster import (
+    MINIMAL,
+    ClusterSize,
+    LocalCluster,
+    running_cluster,
+)
+
+ADA = Principal("ada")
+NAMESPACE = "acme/orders"
+TOPIC = "persistent://acme/orders/paid"
+PAID = Resource.topic(TOPIC)
+MAY_PRODUCE = Policies(permissions=(Permission("ada", (AuthAction.PRODUCE,)),))
+RULES = AccessRules(frozenset({"root"}))
+NODES = ("discovery-9", "broker-9")
+_LATE_S = 0.15
+FAILOVER = ClusterSize(1, 3, 1, 1, shards=1)
+
+
+@pytest.fixture(autouse=True)
+def updates_arrive_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers to writers arrive earlier than updates to nodes: only waiting for these helps."""
+    read = ShardWatch._read
+
+    async def read_late(*arguments: Any) -> WatchShardUpdate:
+        update = await read(*arguments)
+        await asyncio.sleep(_LATE_S)
+        return update
+
+    monkeypatch.setattr(ShardWatch, "_read", read_late)
+
+
+class Producer:
+    """A connection at a node that goes on producing."""
+
+    def __init__(self, node: DecidingNode) -> None:
+        self.reasons: list[str] = []
+        self.access = node.table.session(ADA, self.reasons.append)
+
+    async def begin(self) -> None:
+        await self.access.check(Action.PRODUCE, PAID)
+        self.access.keep(Action.PRODUCE, PAID)
+        await self.access.check(Action.LOOK_UP, PAID)
+        assert self.access.lookable == {b"persistent://acme/orders"}
+
+
+def writer(cluster: LocalCluster) -> Client:
+    return Client(cluster.plan.discovery_endpoints, timeout_ms=30_000, effective=True)
+
+
+async def prepare(client: Client) -> None:
+    await client.create_tenant("acme", {"adminRoles": json.dumps(["boss"])})
+    await client.create_namespace(NAMESPACE)
+    await client.create_topics([TOPIC])
+
+
+async def nothing_is_allowed(nodes: list[DecidingNode], producers: list[Producer]) -> None:
+    """Check it at once: behind the answer nothing may be allowed for a moment."""
+    for node, producer in zip(nodes, producers, strict=True):
+        assert node.table.may_now(ADA, Action.PRODUCE, PAID) is not True
+        assert producer.access.lookable == set()
+        assert len(producer.reasons) == 1
+    for node in nodes:
+        with pytest.raises(Forbidden):
+            await node.table.check(ADA, Action.PRODUCE, PAID)
+
+
+@pytest.mark.parametrize("name", [NAMESPACE, TOPIC])
+async def test_an_answered_revocation_holds_at_every_node(tmp_path: Path, name: str) -> None:
+    async with (
+        running_cluster(tmp_path, MINIMAL) as cluster,
+        writer(cluster) as client,
+        deciding_nodes(cluster.plan.manager_endpoints, *NODES, rules=RULES) as nodes,
+    ):
+        await prepare(client)
+        for _ in range(4):
+            await client.set_policies(name, MAY_PRODUCE)
+            producers = [Producer(node) for node in nodes]
+            for each in producers:
+                await each.access.check(Action.PRODUCE, PAID)
+                each.access.keep(Action.PRODUCE, PAID)
+            await client.set_policies(name, NO_POLICIES)
+            await nothing_is_allowed(nodes, producers)
+
+
+async def test_admins_of_a_tenant_go_when_that_is_answered_and_namespaces_when_deleted(
+    tmp_path: Path,
+) -> None:
+    boss = Principal("boss")
+    async with (
+        running_cluster(tmp_path, MINIMAL) as cluster,
+        writer(cluster) as client,
+        deciding_nodes(cluster.plan.manager_endpoints, *NODES, rules=RULES) as nodes,
+    ):
+        await prepare(client)
+        for node in nodes:
+            await node.table.check(boss, Action.DELETE, Resource.namespace(NAMESPACE))
+        await client.set_tenant_properties("acme", {"adminRoles": "[]"})
+        for node in nodes:
+            answer = node.table.may_now(boss, Action.DELETE, Resource.namespace(NAMESPACE))
+            assert answer is False
+
+        await client.delete_topic(TOPIC)
+        await client.set_policies(NAMESPACE, MAY_PRODUCE)
+        producers = [Producer(node) for node in nodes]
+        for each in producers:
+            await each.begin()
+        await client.delete_namespace(NAMESPACE)
+        await nothing_is_allowed(nodes, producers)
+        await client.create_namespace(NAMESPACE)
+        with pytest.raises(Forbidden):
+            await nodes[0].table.check(ADA, Action.PRODUCE, PAID)
+        await client.set_policies(NAMESPACE, MAY_PRODUCE)
+        await nodes[0].table.check(ADA, Action.PRODUCE, PAID)
+
+
+async def test_a_revocation_behind_the_loss_of_a_leader_holds_when_it_is_answered(
+    tmp_path: Path,
+) -> None:
+    async with (
+        running_cluster(tmp_path, FAILOVER) as cluster,
+        writer(cluster) as client,
+        deciding_nodes(cluster.plan.manager_endpoints, *NODES, rules=RULES) as nodes,
+    ):
+        await prepare(client)
+        await client.set_policies(NAMESPACE, MAY_PRODUCE)
+        producers = [Producer(node) for node in nodes]
+        for each in producers:
+            await each.begin()
+        leader = (await client.cluster()).shards[0].leader_node
+        await cluster.kill(leader)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await client.set_policies(NAMESPACE, NO_POLICIES)
+                    break
+                except MetadataError:
+                    await asyncio.sleep(0.05)
+        await nothing_is_allowed(nodes, producers)
