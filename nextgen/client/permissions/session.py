@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -23,10 +24,17 @@ class Table(Protocol):
     clock: Callable[[], float]
     lookable_until: float
     sessions: int
+    revoked: int
 
     def may_now(
         self, principal: Principal, action: Action, resource: Resource, subscription: str = ""
     ) -> bool | None: ...
+
+    def is_known(
+        self, principal: Principal, action: Action, resource: Resource, subscription: str = ""
+    ) -> bool | None: ...
+
+    def may_keep(self, principal: Principal, kept: Kept) -> bool: ...
 
     async def check(
         self, principal: Principal, action: Action, resource: Resource, subscription: str = ""
@@ -95,6 +103,9 @@ class WatchedAccess:
             objects = self._table.objects_of(target_of(resource))
             for known in objects:
                 known.kept[self, kept] = None
+            if not self._table.may_keep(self.principal, kept):
+                # It was taken back since it was asked for. The caller is not done with it yet.
+                asyncio.get_running_loop().call_soon(self.revoke, kept)
         self._kept[kept] = count + 1, objects
 
     def release(self, action: Action, resource: Resource, subscription: str = "") -> None:
@@ -131,6 +142,7 @@ class WatchedAccess:
         if self._is_closed:
             return
         self.close()
+        self._table.revoked += 1
         action, resource, _ = kept
         reason = f"{self.principal.name} may no longer {action} {resource.kind} {resource.name}"
         try:
@@ -152,7 +164,7 @@ class WatchedAccess:
         if len(self._lookable) >= LOOKABLE_NAMES_MAX:
             self._look_up_nothing()
         name = resource.name.encode()
-        is_whole = self._table.may_now(
+        is_whole = self._table.is_known(
             self.principal, Action.LOOK_UP, Resource.namespace(target.namespace)
         )
         if is_whole:

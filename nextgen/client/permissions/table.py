@@ -132,16 +132,14 @@ class PermissionTable:
     def may_now(
         self, principal: Principal, action: Action, resource: Resource, subscription: str = ""
     ) -> bool | None:
-        try:
-            target = target_of(resource)
-        except InvalidName:
-            return self._decide(principal, action, Target(resource.kind), NO_FACTS, "") or False
-        return self._may_now(principal, action, target, subscription)
+        allowed = self.is_known(principal, action, resource, subscription)
+        self.refused += allowed is False
+        return allowed
 
     async def check(
         self, principal: Principal, action: Action, resource: Resource, subscription: str = ""
     ) -> None:
-        allowed = self.may_now(principal, action, resource, subscription)
+        allowed = self.is_known(principal, action, resource, subscription)
         if allowed is None:
             target = target_of(resource)
             try:
@@ -186,6 +184,24 @@ class PermissionTable:
             self._forget(known)
 
     # As sessions call it --------------------------------------------------------------------------
+
+    def is_known(
+        self, principal: Principal, action: Action, resource: Resource, subscription: str = ""
+    ) -> bool | None:
+        """As ``may_now``, for a question that no client asked."""
+        try:
+            target = target_of(resource)
+        except InvalidName:
+            return self._decide(principal, action, Target(resource.kind), NO_FACTS, "") or False
+        return self._may_now(principal, action, target, subscription)
+
+    def may_keep(self, principal: Principal, kept: Kept) -> bool:
+        """Return whether something that was allowed still is, by what was known last."""
+        action, resource, subscription = kept
+        target = target_of(resource)
+        facts = self._last_known(target)
+        # What is not known was not needed before. Who has it comes back and is asked again.
+        return self._decide(principal, action, target, facts, subscription) is True
 
     def objects_of(self, target: Target) -> list[KnownObject]:
         """Return the objects that are followed and decide about ``target``."""
@@ -403,16 +419,8 @@ class PermissionTable:
         """Judge anew what is kept by the facts of ``known``, one at each step."""
         for access, kept in tuple(known.kept):
             yield
-            if (access, kept) in known.kept and not self._may_keep(access.principal, kept):
-                self.revoked += 1
+            if (access, kept) in known.kept and not self.may_keep(access.principal, kept):
                 access.revoke(kept)
-
-    def _may_keep(self, principal: Principal, kept: Kept) -> bool:
-        action, resource, subscription = kept
-        target = target_of(resource)
-        facts = self._last_known(target)
-        # What is not known was not needed before. Who has it comes back and is asked again.
-        return self._decide(principal, action, target, facts, subscription) is True
 
     async def _finish(self, known: KnownObject, rechecks: Iterator[None]) -> None:
         """Go on in later turns; the change is acknowledged behind the last."""

@@ -86,6 +86,14 @@ async def test_what_is_not_known_is_asked_for_and_then_known(world, table):
     assert table.may_now(ADA, Action.CONSUME, PAID) is False
 
 
+async def test_refusals_of_clients_are_counted(world, table):
+    access = Connection(table, BOB).access
+    with pytest.raises(Forbidden):
+        await access.check(Action.PRODUCE, PAID)
+    assert access.may_now(Action.CONSUME, PAID) is False
+    assert table.counts()["permissions_refused"] == 2
+
+
 async def test_a_superuser_is_never_a_question(world, table):
     world.refuses = Unavailable("no shard answers")
 
@@ -371,6 +379,16 @@ async def test_a_revoked_permission_ends_what_is_kept_by_it_before_it_is_acknowl
     assert not bob.reasons
     assert table.counts() == {"permissions_refused": 0, "permissions_revoked": 1}
     assert table.sessions == 1
+
+
+async def test_what_is_kept_too_late_ends_in_the_next_turn(world, table):
+    connection = Connection(table)
+    await connection.access.check(Action.PRODUCE, PAID)
+    world.grant("ada")
+    connection.access.keep(Action.PRODUCE, PAID)
+    assert not connection.reasons
+    await rounds()
+    assert len(connection.reasons) == 1
 
 
 async def test_what_is_released_or_closed_is_not_revoked(world, table):
