@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import (
@@ -16,6 +17,7 @@ from brokers.adapters.pulsar.front import PulsarFront
 from brokers.service.client_limits.broker_clients import Use
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
+from nextgen.runtime.security.authorization.authorizer import Authorizer
 
 _COUNTERS = {
     "deliveries_applied": "Steps of the session's sequence that were applied.",
@@ -53,6 +55,7 @@ class BrokerCollector(Collector):
         if self._front is not None:
             yield from _of_clients(self._front)
             yield from _of_limits(self._front)
+            yield from _of_permissions(self._front.authorizer)
 
 
 def _of_clients(front: PulsarFront) -> Iterator[Metric]:
@@ -144,6 +147,20 @@ def _of_limits(front: PulsarFront) -> Iterator[Metric]:
     for use in Use:
         refused.add_metric([use.value], clients.refused[use])
     yield refused
+
+
+def _of_permissions(authorizer: Authorizer | None) -> Iterator[Metric]:
+    found = Counter(authorizer.counts() | authorizer.gauges() if authorizer else ())
+    text = "Tenants, namespaces and topics whose permissions are followed."
+    yield from _gauges({"permission_objects": (text, found["permission_objects"])})
+    for name, text in (
+        ("permissions_refused", "Requests that were refused for want of a permission."),
+        (
+            "permissions_revoked",
+            "Connections that ended because a permission in use was taken back.",
+        ),
+    ):
+        yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=found[name])
 
 
 def _gauges(gauges: dict[str, tuple[str, int]]) -> Iterator[Metric]:

@@ -132,6 +132,16 @@ _COUNTERS = (
         "topic_lists_unchanged",
         "Listings whose client had the list already, answered without names",
     ),
+    (
+        "permissions_refused",
+        "permissions_refused",
+        "Requests that were refused for want of a permission",
+    ),
+    (
+        "permissions_revoked",
+        "permissions_revoked",
+        "Connections and calls that ended because a permission in use was taken back",
+    ),
 )
 """Name of the metric, name in the report, meaning."""
 
@@ -159,6 +169,11 @@ _GAUGES = (
         "topic_lists_bytes_in_flight",
         "topic_lists_bytes_in_flight",
         "Bytes of topic lists that clients have not read",
+    ),
+    (
+        "permission_objects",
+        "permission_objects",
+        "Tenants, namespaces and topics whose permissions are followed",
     ),
     ("processes", "processes", "Processes that answer Pulsar clients, this one included"),
 )

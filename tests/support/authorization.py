@@ -70,6 +70,12 @@ class AllowList:
     def session(self, principal: Principal, on_revoked: OnRevoked) -> AllowListAccess:
         return AllowListAccess(self, principal, on_revoked)
 
+    def counts(self) -> dict[str, int]:
+        return {}
+
+    def gauges(self) -> dict[str, int]:
+        return {}
+
     def _may(self, principal: Principal, action: Action, resource: Resource) -> bool:
         roles = [principal.name, *([principal.proxy] if principal.proxy else [])]
         return all((role, action, resource) in self.allowed for role in roles)

@@ -92,6 +92,8 @@ class PulsarFront:
         authorizer: Authorizer | None = None,
         broker_limits: Callable[[], BrokerLimits] = lambda: NO_BROKER_LIMITS,
     ) -> None:
+        self.authorizer = authorizer
+        """Who decides what clients may do; None: they may do everything."""
         self._upkeep: asyncio.Task[None] | None = None
         self.traffic, self.append_latency = Traffic(), Latency()
         self.clients = BrokerClients(broker_limits)

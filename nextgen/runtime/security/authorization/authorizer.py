@@ -98,3 +98,11 @@ class Authorizer(Protocol):
     def session(self, principal: Principal, on_revoked: OnRevoked) -> Access:
         """Return a new session; it ends with its ``close``."""
         ...
+
+    def counts(self) -> dict[str, int]:
+        """Return counters since the start by name."""
+        ...
+
+    def gauges(self) -> dict[str, int]:
+        """Return present numbers by name."""
+        ...
