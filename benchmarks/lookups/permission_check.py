@@ -1,0 +1,213 @@
+"""What permissions cost a warm lookup: in one process, and at two discovery nodes in one run.
+
+python -m benchmarks.lookups.permission_check
+
+``check_us``: the processor time that permissions add to a lookup on the fast path, one lookup per
+read (``single``) and 64 (``bulk``), the median of rounds in turns.
+``permitted_percent_of_open``: answers per core-second of a node with permissions, of those of a
+node of the same cluster without. Clients of both have the same role, which they need not prove. The
+same generator asks the nodes in turns, so that a busy machine slows both alike. Prints one JSON
+line last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.lookups.pulsar_codec import AtOneBroker, lookup
+from nextgen.cli.local.cluster import LocalCluster
+from nextgen.cli.local.plan import ClusterSize, NodePlan, make_plan_on_free_ports
+from nextgen.client import Client
+from nextgen.client.permissions.session import WatchedAccess
+from nextgen.client.permissions.table import PermissionTable
+from nextgen.harness.load.measure import summary_of_counts
+from nextgen.harness.load.process import run_job
+from nextgen.harness.perf.bench import Bench, make_namespace
+from nextgen.harness.perf.lookup import prepare_assigned
+from nextgen.kernel.governance.access import Action, Principal, Resource
+from nextgen.kernel.governance.access_rules import AccessRules
+from nextgen.kernel.governance.permissions import AuthAction, Permission
+from nextgen.kernel.governance.policies import Policies
+from nextgen.pulsar.lookups import answer_burst
+
+SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=2, brokers=1, shards=1)
+ROLE = "bench"
+GOAL_US = 1.0
+LOOKUPS = 64 * 400
+UNUSED_KEY = base64.b64encode(bytes(32)).decode()
+OPEN, PERMITTED = "discovery-1", "discovery-2"
+
+
+# In one process -----------------------------------------------------------------------------------
+
+
+class NoStreams:
+    """Superusers need no facts, so nothing is followed."""
+
+    def stream(self, shard_id: int) -> Any:
+        raise AssertionError("nobody asks")
+
+    def shard_of_key(self, routing_key: str) -> int:
+        raise AssertionError("nobody asks")
+
+
+def spent_s(reads: Sequence[bytes], access: WatchedAccess | None) -> float:
+    """Return the processor time of all lookups, as a connection answers them."""
+    known = AtOneBroker()
+    began = time.thread_time()
+    for data in reads:
+        lookable: AbstractSet[bytes] | None = None if access is None else access.lookable
+        answers: list[bytes] = []
+        behind, _ = answer_burst(data, 0, known, 0.0, answers, lookable)
+        assert behind == len(data)
+    return time.thread_time() - began
+
+
+async def check_us(rounds: int) -> dict[str, float]:
+    nothing = NoStreams()
+    table = PermissionTable(AccessRules(frozenset({ROLE})), nothing, nothing)
+    access = table.session(Principal(ROLE), print)
+    assert access.may_now(Action.LOOK_UP, Resource.topic("persistent://public/default/topic"))
+    found = {}
+    for name, per_read in (("single", 1), ("bulk", 64)):
+        frames = [lookup(number) for number in range(LOOKUPS)]
+        reads = [b"".join(frames[at : at + per_read]) for at in range(0, LOOKUPS, per_read)]
+        more = [spent_s(reads, access) - spent_s(reads, None) for _ in range(rounds)]
+        found[name] = round(statistics.median(more) / LOOKUPS * 1e6, 3)
+    await table.stop()
+    return found
+
+
+# Through the port ---------------------------------------------------------------------------------
+
+
+class TwoNodes(LocalCluster):
+    """A cluster whose clients have a role, and need permissions at one of two discovery nodes."""
+
+    def command_of(self, node: NodePlan) -> list[str]:
+        command = super().command_of(node)
+        if node.kind != "discovery":
+            return command
+        command += ["--authentication-enabled", "true", "--anonymous-user-role", ROLE]
+        command += [
+            "--token-secret-key",
+            f"data:;base64,{UNUSED_KEY}",
+        ]
+        if node.node_id == PERMITTED:
+            command += ["--authorization-enabled", "true"]
+        return command
+
+
+async def ask(
+    bench: Bench, cluster: TwoNodes, arguments: argparse.Namespace, node_id: str, in_flight: int
+) -> dict[str, Any]:
+    """Return what one window of one generator at one of the nodes costs."""
+    process = psutil.Process(cluster.process_id(node_id))
+    cpu_s: dict[str, float] = {}
+
+    def hear(message: dict[str, Any]) -> None:
+        if "event" in message:
+            cpu_s[message["event"]] = sum(process.cpu_times()[:2])
+
+    job = {
+        "kind": "pulsar_lookup",
+        "pulsar": cluster.plan.node(node_id).pulsar,
+        "ca_file": "",
+        "brokers": [],
+        "topics": bench.topics("topic", arguments.topics).as_json(),
+        "is_partition_metadata": False,
+        "connections": arguments.connections,
+        "in_flight": in_flight,
+        "warm_seconds": 1,
+        "seconds": arguments.seconds,
+        "check_every": 0,
+    }
+    result = await run_job(job, hear, timeout_ms=int(60_000 + arguments.seconds * 1_000))
+    return {
+        "answers": result["answers"],
+        "seconds": result["seconds"],
+        "cpu_seconds": cpu_s["measured"] - cpu_s["measuring"],
+        "latency_us": result["latency_us"],
+        "errors": result["errors"],
+    }
+
+
+def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    answers, cpu_s = (sum(part[name] for part in parts) for name in ("answers", "cpu_seconds"))
+    return {
+        "rate": round(answers / sum(part["seconds"] for part in parts)),
+        "answers_per_core_second": round(answers / cpu_s),
+        "errors": sum(part["errors"] for part in parts),
+        **summary_of_counts([part["latency_us"] for part in parts]),
+    }
+
+
+async def compare(
+    bench: Bench, cluster: TwoNodes, arguments: argparse.Namespace, in_flight: int
+) -> dict[str, Any]:
+    parts: dict[str, list[dict[str, Any]]] = {OPEN: [], PERMITTED: []}
+    for _ in range(arguments.rounds):
+        for node_id, measured in parts.items():
+            measured.append(await ask(bench, cluster, arguments, node_id, in_flight))
+    free, permitted = merged(parts[OPEN]), merged(parts[PERMITTED])
+    share = 100 * permitted["answers_per_core_second"] / free["answers_per_core_second"]
+    return {"open": free, "permitted": permitted, "permitted_percent_of_open": round(share, 1)}
+
+
+async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    in_process = await check_us(arguments.rounds * 3)
+    with tempfile.TemporaryDirectory(prefix="nextgen-permissions-") as name:
+        plan = make_plan_on_free_ports(SIZE)
+        cluster = TwoNodes(plan, Path(name))
+        async with cluster:
+            await cluster.wait_ready()
+            targets = (plan.node(OPEN).grpc,)
+            namespace = await make_namespace(targets, "permissions")
+            async with Client(targets, timeout_ms=30_000) as client:
+                may_consume = Permission(ROLE, (AuthAction.CONSUME,))
+                await client.set_policies(namespace, Policies(permissions=(may_consume,)))
+            bench = Bench(targets, namespace, cluster, "")
+            await prepare_assigned(bench, bench.topics("topic", arguments.topics))
+            bulk = await compare(bench, cluster, arguments, arguments.in_flight)
+            single = await compare(bench, cluster, arguments, 1)
+    return {
+        "benchmark": "permission_check",
+        "check_us": in_process,
+        "goal_us": GOAL_US,
+        "bulk": bulk,
+        "single": single,
+        "load_average": psutil.getloadavg(),
+        "run": {
+            "topics": arguments.topics,
+            "connections": arguments.connections,
+            "in_flight_per_connection": arguments.in_flight,
+            "seconds": arguments.seconds,
+            "rounds": arguments.rounds,
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--topics", type=int, default=2_000)
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    print(json.dumps(asyncio.run(measure(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()
