@@ -16,6 +16,7 @@ from nextgen.kernel.governance.access import Action, Principal, Resource
 from nextgen.kernel.governance.access_rules import AccessRules
 from nextgen.kernel.governance.permissions import AuthAction, Permission
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from tests.support.permissions.nodes import DecidingNode, deciding_nodes
 from tests.support.processes.local_cluster import (
@@ -148,7 +149,7 @@ async def test_a_revocation_behind_the_loss_of_a_leader_holds_when_it_is_answere
             await each.begin()
         leader = (await client.cluster()).shards[0].leader_node
         await cluster.kill(leader)
-        async with asyncio.timeout(60):
+        async with timeout(60):
             while True:
                 try:
                     await client.set_policies(NAMESPACE, NO_POLICIES)
