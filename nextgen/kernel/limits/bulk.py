@@ -54,8 +54,9 @@ RESTORE_LAYOUTS_BYTES = 64 * 1024
 """Bytes of layouts behind which a restore begins another request: a layout takes ten times as long
 to decide as a topic of that size. A larger layout has a request of its own."""
 
-METADATA_LINE_BYTES_MAX = 1024 * 1024
-"""A line of a metadata file: properties and policies of one object have less. A larger one is
+METADATA_LINE_BYTES_MAX = 4 * 1024 * 1024
+"""A line of a metadata file: properties and policies of one object have less, also of a namespace
+with as many permissions as it may have. A larger one is
 refused before it is parsed."""
 
 SOURCE_ANSWER_BYTES_MAX = 256 * 1024 * 1024

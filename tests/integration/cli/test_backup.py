@@ -31,6 +31,7 @@ from nextgen.export.stores.urls import open_store
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.events.generations import GENERATION_BITS
+from nextgen.kernel.governance.permissions import AuthAction
 from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules
 from nextgen.kernel.governance.quota_file import QuotaFile
 from nextgen.runtime.security.cluster_proof import environment_of_child
@@ -123,6 +124,7 @@ async def fill(client: Client) -> None:
     rules = PlacementRules(pinned_brokers=("broker-1",))
     await client.set_policies(KEPT, replace(NO_POLICIES, placement=rules))
     await client.set_policies(KEPT, replace(NO_POLICIES, placement=rules, message_ttl_ms=900_000))
+    await client.grant(KEPT, "app", [AuthAction.PRODUCE, AuthAction.CONSUME])
     await client.create_shadow(AUDIT, KEPT)
 
 

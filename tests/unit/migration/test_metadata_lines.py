@@ -10,6 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from nextgen.client.wire.policies import pack_policies
+from nextgen.kernel.governance.permissions import (
+    AuthAction,
+    Permission,
+    SubscriptionAuthMode,
+    SubscriptionPermission,
+)
 from nextgen.kernel.governance.policies import (
     NO_POLICIES,
     PlacementRules,
@@ -18,6 +25,11 @@ from nextgen.kernel.governance.policies import (
     Retention,
 )
 from nextgen.kernel.limits.bulk import METADATA_LINE_BYTES_MAX
+from nextgen.kernel.limits.cluster import PROPERTIES_BYTES_MAX
+from nextgen.kernel.limits.placement import (
+    NAMESPACE_POLICIES_BYTES_MAX,
+    PERMISSIONS_PER_OBJECT_MAX,
+)
 from nextgen.migration.metadata_lines import LinesSource, read_lines, write_lines
 from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 
@@ -32,6 +44,9 @@ RECORDS = [
         policies=Policies(
             retention=Retention(time_ms=-1, size_bytes=2**40),
             placement=PlacementRules(zones=("a", "b")),
+            permissions=(Permission("röle", (AuthAction.PRODUCE, AuthAction.CONSUME)),),
+            subscription_permissions=(SubscriptionPermission("s", ("a", "b")),),
+            subscription_auth_mode=SubscriptionAuthMode.PREFIX,
             stored=(("maxConsumersPerTopic", "3"),),
         ),
     ),
@@ -148,5 +163,22 @@ def test_metadata_line_bytes_max_is_accepted_and_one_more_refused(tmp_path: Path
     assert len(list(read_lines(path))) == 1
 
     path.write_text(HEADER + line(METADATA_LINE_BYTES_MAX + 1) + ONE)
-    with pytest.raises(SourceFailed, match="line 2: it is longer than 1048576 bytes"):
+    with pytest.raises(SourceFailed, match="line 2: it is longer than 4194304 bytes"):
         list(read_lines(path))
+
+
+def test_a_namespace_with_the_most_and_longest_permissions_is_a_line(tmp_path: Path) -> None:
+    """As JSON they are several times as long as in the policies."""
+    roles = [f"{number:04d}" + '"' * 48 for number in range(PERMISSIONS_PER_OBJECT_MAX)]
+    policies = Policies(permissions=tuple(Permission(role, tuple(AuthAction)) for role in roles))
+    assert len(pack_policies(policies)) > 0.9 * NAMESPACE_POLICIES_BYTES_MAX
+    assert len(pack_policies(policies)) <= NAMESPACE_POLICIES_BYTES_MAX
+    properties = {"a": '"' * (PROPERTIES_BYTES_MAX - 1)}
+    namespace = Record(PolicyLevel.NAMESPACE, "acme/large", properties, policies)
+    records = [RECORDS[0], namespace]
+    path = tmp_path / "large.jsonl"
+
+    asyncio.run(write_lines(given(records), path))
+
+    assert max(map(len, path.read_bytes().splitlines())) > 4 * NAMESPACE_POLICIES_BYTES_MAX
+    assert list(read_lines(path)) == records
