@@ -108,6 +108,8 @@ class ChaosCluster(LocalCluster):
             str(self.data_dir / _CONTROL_FOLDER / node.node_id),
             MODULES[node.kind],
             *self.plan.arguments(node, self.data_dir),
+            # Their addresses are of networks that are on this machine only.
+            *(["--insecure", "true"] if self.network else []),
         ]
 
     async def stop(self) -> None:
