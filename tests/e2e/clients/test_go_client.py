@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.callers.foreign_client import ROOT, Checked, built, require_tools, run_checks
+from tests.support.callers.foreign_client import Checked, go_program, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
-PROJECT = ROOT / "tests" / "e2e" / "go"
 RUN_TIMEOUT_S = 120
 CHECKS = (
     "produce and consume",
@@ -31,19 +30,9 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def outcome(system: PulsarSystem) -> dict[str, Checked]:
-    require_tools("go")
-    folder = built(
-        "go",
-        [PROJECT / name for name in ("main.go", "go.mod", "go.sum")],
-        # Without C: its own zstd in C would take a minute to compile.
-        lambda target: [
-            *("env", "CGO_ENABLED=0"),
-            *("go", "build", "-C", str(PROJECT), "-o", str(target / "checks"), "."),
-        ],
-    )
     system.start_dead()
     return run_checks(
-        [str(folder / "checks"), system.service_url, "go-"],
+        [go_program(), system.service_url, "go-"],
         system,
         environment={},
         timeout_s=RUN_TIMEOUT_S,

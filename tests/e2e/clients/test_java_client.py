@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.callers.foreign_client import ROOT, Checked, built, require_tools, run_checks
+from tests.support.callers.foreign_client import JAVA_CLIENTS, Checked, java_program, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
-PROJECT = ROOT / "tests" / "e2e" / "java"
-CLIENTS = {
-    "4": ("pulsar-client", "4.2.0"),
-    "5": ("pulsar-client-original", "5.0.0-M1"),
-}
 RUN_TIMEOUT_S = 150
 CHECKS = (
     "produce and consume",
@@ -58,26 +53,12 @@ CHECKS = (
 )
 
 
-@pytest.fixture(scope="module", params=list(CLIENTS))
+@pytest.fixture(scope="module", params=list(JAVA_CLIENTS))
 def outcome(request: pytest.FixtureRequest, system: PulsarSystem) -> dict[str, Checked]:
-    require_tools("java", "mvn")
-    artifact, version = CLIENTS[request.param]
-    folder = built(
-        f"java-{request.param}",
-        sorted(path for path in PROJECT.rglob("*") if path.suffix in (".java", ".xml")),
-        lambda folder: [
-            *("mvn", "--batch-mode", "--quiet", "--file", str(PROJECT / "pom.xml")),
-            f"-Dclient.artifact={artifact}",
-            f"-Dclient.version={version}",
-            f"-Dbuild.folder={folder}",
-            "process-classes",
-        ],
-    )
     system.start_dead()
     return run_checks(
         [
-            *("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-            *("-cp", f"{folder}/classes:{folder}/jars/*", "checks.Main"),
+            *java_program("checks.Main", request.param, "512m"),
             *(system.service_url, f"java-{request.param}-"),
         ],
         system,

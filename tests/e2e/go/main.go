@@ -31,6 +31,10 @@ var (
 )
 
 func main() {
+	if os.Args[1] == "secured" {
+		secured(os.Args[2], os.Args[3])
+		return
+	}
 	url := os.Args[1]
 	prefix = os.Args[2]
 	client := newClient(url)

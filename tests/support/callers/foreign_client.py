@@ -32,6 +32,13 @@ ATTEMPTS = 3
 
 FETCH_TIMEOUT_S = 150
 NEW_OWNER_S = 60
+JAVA_CLIENTS = {
+    "4": ("pulsar-client", "4.2.0"),
+    "5": ("pulsar-client-original", "5.0.0-M1"),
+}
+"""The stock Java clients, by their line: artifact and version."""
+
+_JAVA = ("java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 REQUIRED = "CLIENTS_REQUIRED"
 """Environment variable: where it is set, a client that cannot be fetched and built with the tools
 that are there fails instead of being skipped. A tool that is missing always skips, by its name."""
@@ -102,6 +109,42 @@ def _built(name: str, folder: Path, command: Callable[[Path], list[str]]) -> Pat
     raise AssertionError("not reached")
 
 
+def java_program(main: str, client: str, heap: str) -> list[str]:
+    """Return the command that runs a class of ``tests/e2e/java`` with one of ``JAVA_CLIENTS``,
+    built if it is not yet."""
+    require_tools("java", "mvn")
+    artifact, version = JAVA_CLIENTS[client]
+    project = ROOT / "tests" / "e2e" / "java"
+    folder = built(
+        f"java-{client}",
+        sorted(path for path in project.rglob("*") if path.suffix in (".java", ".xml")),
+        lambda folder: [
+            *("mvn", "--batch-mode", "--quiet", "--file", str(project / "pom.xml")),
+            f"-Dclient.artifact={artifact}",
+            f"-Dclient.version={version}",
+            f"-Dbuild.folder={folder}",
+            "process-classes",
+        ],
+    )
+    return [*_JAVA, f"-Xmx{heap}", "-cp", f"{folder}/classes:{folder}/jars/*", main]
+
+
+def go_program() -> str:
+    """Return the program of ``tests/e2e/go``, built if it is not yet."""
+    require_tools("go")
+    project = ROOT / "tests" / "e2e" / "go"
+    folder = built(
+        "go",
+        [project / name for name in ("main.go", "secured.go", "go.mod", "go.sum")],
+        # Without C: its own zstd in C would take a minute to compile.
+        lambda target: [
+            *("env", "CGO_ENABLED=0"),
+            *("go", "build", "-C", str(project), "-o", str(target / "checks"), "."),
+        ],
+    )
+    return str(folder / "checks")
+
+
 def java_v5_program(main: str, heap: str) -> list[str]:
     """Return the command that runs a class of ``tests/e2e/java_v5``, built if it is not yet."""
     require_tools("java", "mvn")
@@ -115,10 +158,7 @@ def java_v5_program(main: str, heap: str) -> list[str]:
             "process-classes",
         ],
     )
-    return [
-        *("java", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-        *("-cp", f"{folder}/classes:{folder}/jars/*", main),
-    ]
+    return [*_JAVA, f"-Xmx{heap}", "-cp", f"{folder}/classes:{folder}/jars/*", main]
 
 
 def run_checks(
