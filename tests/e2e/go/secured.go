@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,21 +15,25 @@ import (
 	pulsarlog "github.com/apache/pulsar-client-go/pulsar/log"
 )
 
-const (
-	operationTime = 10 * time.Second
-	content       = "hello"
-)
+const content = "hello"
 
-// Does one thing for each line of its input, "what, topic, token" with tabs between, and prints a
-// JSON line with what went wrong. An empty token: the client proves nothing.
+// What a line of the input says, with tabs between. An empty token: the client proves nothing.
+type order struct {
+	what, topic, token string
+	patience           time.Duration
+}
+
+// Does one thing for each line of its input, and prints a JSON line with what went wrong.
 func secured(url string, authorityFile string) {
 	held := map[string]pulsar.Producer{}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		parts := strings.Split(lines.Text(), "\t")
+		seconds, _ := strconv.Atoi(parts[3])
+		one := order{parts[0], parts[1], parts[2], time.Duration(seconds) * time.Second}
 		line := map[string]string{"error": ""}
-		if err := securely(url, authorityFile, held, parts[0], parts[1], parts[2]); err != nil {
+		if err := securely(url, authorityFile, held, one); err != nil {
 			line["error"] = err.Error()
 		}
 		print(line)
@@ -36,49 +41,49 @@ func secured(url string, authorityFile string) {
 }
 
 func securely(
-	url string, authorityFile string, held map[string]pulsar.Producer, what, topic, token string,
+	url string, authorityFile string, held map[string]pulsar.Producer, one order,
 ) error {
-	if what == "send" {
-		return sendTo(held[topic])
+	if one.what == "send" {
+		return sendTo(held[one.topic])
 	}
-	client, err := securedClient(url, authorityFile, token)
+	client, err := securedClient(url, authorityFile, one)
 	if err != nil {
 		return err
 	}
-	switch what {
+	switch one.what {
 	case "produce":
 		defer client.Close()
-		_, err = sendFirst(client, topic)
+		_, err = sendFirst(client, one)
 	case "consume":
 		defer client.Close()
-		err = consumeOne(client, topic)
+		err = consumeOne(client, one.topic)
 	case "hold":
-		held[topic], err = sendFirst(client, topic)
+		held[one.topic], err = sendFirst(client, one)
 	default:
-		err = fmt.Errorf("what is %q?", what)
+		err = fmt.Errorf("what is %q?", one.what)
 	}
 	return err
 }
 
-func securedClient(url string, authorityFile string, token string) (pulsar.Client, error) {
+func securedClient(url string, authorityFile string, one order) (pulsar.Client, error) {
 	silent := slog.New(slog.NewTextHandler(io.Discard, nil))
 	options := pulsar.ClientOptions{
 		URL:                   url,
 		TLSTrustCertsFilePath: authorityFile,
 		TLSValidateHostname:   true,
-		OperationTimeout:      operationTime,
-		ConnectionTimeout:     operationTime,
+		OperationTimeout:      one.patience,
+		ConnectionTimeout:     one.patience,
 		Logger:                pulsarlog.NewLoggerWithSlog(silent),
 	}
-	if token != "" {
-		options.Authentication = pulsar.NewAuthenticationToken(token)
+	if one.token != "" {
+		options.Authentication = pulsar.NewAuthenticationToken(one.token)
 	}
 	return pulsar.NewClient(options)
 }
 
-func sendFirst(client pulsar.Client, topic string) (pulsar.Producer, error) {
+func sendFirst(client pulsar.Client, one order) (pulsar.Producer, error) {
 	producer, err := client.CreateProducer(
-		pulsar.ProducerOptions{Topic: topic, SendTimeout: operationTime})
+		pulsar.ProducerOptions{Topic: one.topic, SendTimeout: one.patience})
 	if err != nil {
 		return nil, err
 	}

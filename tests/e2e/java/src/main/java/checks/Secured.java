@@ -16,11 +16,10 @@ import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 
 /**
- * Does one thing for each line of its input, "what, topic, token" with tabs between, and prints a
- * JSON line with what went wrong. An empty token: the client proves nothing.
+ * Does one thing for each line of its input, "what, topic, token, patience" with tabs between, and
+ * prints a JSON line with what went wrong. An empty token: the client proves nothing.
  */
 public final class Secured {
-    private static final int OPERATION_S = 10;
     private static final String CONTENT = "hello";
 
     private final String serviceUrl;
@@ -41,7 +40,7 @@ public final class Secured {
             String[] parts = line.split("\t", -1);
             String error = "";
             try {
-                secured.run(parts[0], parts[1], parts[2]);
+                secured.run(parts[0], parts[1], parts[2], Integer.parseInt(parts[3]));
             } catch (Exception failed) {
                 error = Context.story(failed);
             }
@@ -50,20 +49,21 @@ public final class Secured {
         System.exit(0);
     }
 
-    private void run(String what, String topic, String token) throws Exception {
+    private void run(String what, String topic, String token, int patienceS)
+            throws Exception {
         switch (what) {
             case "produce" -> {
-                try (PulsarClient client = client(token)) {
-                    producer(client, topic).send(CONTENT);
+                try (PulsarClient client = client(token, patienceS)) {
+                    producer(client, topic, patienceS).send(CONTENT);
                 }
             }
             case "consume" -> {
-                try (PulsarClient client = client(token)) {
+                try (PulsarClient client = client(token, patienceS)) {
                     consume(client, topic);
                 }
             }
             case "hold" -> {
-                held.put(topic, producer(client(token), topic));
+                held.put(topic, producer(client(token, patienceS), topic, patienceS));
                 held.get(topic).send(CONTENT);
             }
             case "send" -> held.get(topic).send(CONTENT);
@@ -71,25 +71,26 @@ public final class Secured {
         }
     }
 
-    private PulsarClient client(String token) throws Exception {
+    private PulsarClient client(String token, int patienceS) throws Exception {
         ClientBuilder builder =
                 PulsarClient.builder()
                         .serviceUrl(serviceUrl)
                         .tlsTrustCertsFilePath(authorityFile)
                         .enableTlsHostnameVerification(true)
-                        .lookupTimeout(OPERATION_S, TimeUnit.SECONDS)
-                        .operationTimeout(OPERATION_S, TimeUnit.SECONDS);
+                        .lookupTimeout(patienceS, TimeUnit.SECONDS)
+                        .operationTimeout(patienceS, TimeUnit.SECONDS);
         if (!token.isEmpty()) {
             builder.authentication(AuthenticationFactory.token(token));
         }
         return builder.build();
     }
 
-    private static Producer<String> producer(PulsarClient client, String topic) throws Exception {
+    private static Producer<String> producer(PulsarClient client, String topic, int patienceS)
+            throws Exception {
         return client.newProducer(Schema.STRING)
                 .topic(topic)
                 .enableBatching(false)
-                .sendTimeout(OPERATION_S, TimeUnit.SECONDS)
+                .sendTimeout(patienceS, TimeUnit.SECONDS)
                 .create();
     }
 
