@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.callers.foreign_client import go_program, java_program
-from tests.support.callers.secured_system import (
+from tests.support.permissions.secured_system import (
     WRONG_PROOFS,
     ForeignClient,
     SecuredClient,

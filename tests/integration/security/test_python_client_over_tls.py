@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.callers.secured_system import (
+from tests.support.permissions.secured_system import (
     WRONG_PROOFS,
     PythonClient,
     SecuredClient,
