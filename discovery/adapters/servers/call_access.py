@@ -11,6 +11,8 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from google.protobuf.message import Message
+
 from discovery.domain.shadow_access import needs_of_new_topic, needs_of_shadows
 from discovery.domain.watch_scope import WatchedKind, parse_scope
 from nextgen.kernel.errors import InvalidRequest
@@ -25,6 +27,7 @@ from nextgen.kernel.routing.names import (
 )
 from nextgen.pulsar.topic_lists.namespace_pattern import parse_namespace_pattern
 from protos.nextgen.v1 import discovery_service_pb2 as pb
+from protos.nextgen.v1.inventory_pb2 import Item
 
 
 class CallNeed(NamedTuple):
@@ -54,6 +57,9 @@ def needs_of_call(method: str, request: Any) -> Needs:
 def needs_of_watch(kind: WatchedKind, request: pb.WatchRequest) -> Needs:
     """Return what a watch needs: to list what it covers.
 
+    Topics come with their policies, so a watch of topics needs to read their namespaces, unless it
+    is a list by pattern, which has names only.
+
     Raises:
         InvalidRequest: Its names, prefix or pattern are malformed.
     """
@@ -65,12 +71,53 @@ def needs_of_watch(kind: WatchedKind, request: pb.WatchRequest) -> Needs:
     except InvalidName as error:
         raise InvalidRequest(str(error)) from error
     if not scope.names:
-        return [CallNeed(Action.LIST, _covering(kind, request.prefix))]
+        covering = _covering(kind, request.prefix)
+        is_read = kind is WatchedKind.TOPICS and covering.kind is ResourceKind.NAMESPACE
+        return [CallNeed(Action.READ if is_read else Action.LIST, covering)]
     if kind is WatchedKind.ASSIGNMENTS:
         return [CallNeed(Action.LOOK_UP, Resource.topic(name)) for name in scope.names]
     if kind is WatchedKind.TOPICS:
-        return [CallNeed(Action.READ, Resource.topic(name)) for name in scope.names]
+        namespaces = dict.fromkeys(namespace_of(name) for name in scope.names)
+        return [CallNeed(Action.READ, namespace) for namespace in namespaces]
     return [CallNeed(Action.READ, _resource(name)) for name in scope.names]
+
+
+def reads_policies(method: str, request: Any) -> CallNeed | None:
+    """Return what the caller needs to see the policies in the answer; None: there are none.
+
+    Policies say who has permissions: a topic's are for the tenant's admins, the topic is not.
+
+    Raises:
+        InvalidName: The request names no topic and no namespace.
+    """
+    match method:
+        case "GetTopic":
+            return CallNeed(Action.READ, namespace_of(request.name))
+        case "ListTopics" if not request.names_only:
+            return CallNeed(Action.READ, _resource(request.parent))
+    return None
+
+
+def without_policies(answer: Message) -> None:
+    """Take the policies of topics out of an answer."""
+    items: Iterable[Item] = ()
+    if isinstance(answer, pb.GetObjectResponse):
+        items = (answer.item,)
+    elif isinstance(answer, pb.ListObjectsResponse):
+        items = answer.items
+    for item in items:
+        if item.HasField("topic"):
+            item.topic.ClearField("policies")
+
+
+def namespace_of(topic: str) -> Resource:
+    """Return the namespace of a topic.
+
+    Raises:
+        InvalidName: It is no topic's name.
+    """
+    name = parse_topic(topic)
+    return Resource.namespace(f"{name.tenant}/{name.namespace}")
 
 
 def _covering(kind: WatchedKind, prefix: str) -> Resource:
@@ -141,8 +188,7 @@ def _read_policies(request: pb.GetPoliciesRequest) -> Needs:
     """Policies are for the tenant's admins, those of a topic too: who may read its namespace."""
     resource = _resource(request.name)
     if resource.kind is ResourceKind.TOPIC:
-        name = parse_topic(resource.name)
-        resource = Resource.namespace(f"{name.tenant}/{name.namespace}")
+        resource = namespace_of(resource.name)
     return [CallNeed(Action.READ, resource)]
 
 

@@ -14,7 +14,13 @@ import grpc.aio
 import structlog
 from google.protobuf.message import Message
 
-from discovery.adapters.servers.call_access import Needs, needs_of_call, needs_of_watch
+from discovery.adapters.servers.call_access import (
+    Needs,
+    needs_of_call,
+    needs_of_watch,
+    reads_policies,
+    without_policies,
+)
 from discovery.adapters.servers.lookup_stream import LookupStreamCall
 from discovery.adapters.servers.permitted_lookups import answer_permitted
 from discovery.adapters.servers.public_watch_call import serve_watch
@@ -261,6 +267,18 @@ class DiscoveryServicer:
             for need in needs_of_call(method, request):
                 await self._authorizer.check(principal, *need)
 
+    async def _conceal(self, method: str, request: Any, answer: Message) -> None:
+        """Take policies out of an answer whose caller may not read them."""
+        principal = caller()
+        if self._authorizer is None or principal is OPERATOR:
+            return
+        need = reads_policies(method, request)
+        if need is not None:
+            try:
+                await self._authorizer.check(principal, *need)
+            except MetadataError:
+                without_policies(answer)
+
     def _unary(self, method: str, work: Work) -> Callable[[Any, Any], Awaitable[Message]]:
         name = f"discovery.{method}"
 
@@ -273,7 +291,9 @@ class DiscoveryServicer:
         async def handle(request: Any, context: Any) -> Message:
             try:
                 await self._authorize(method, request)
-                return await work(request, _timeout_ms(context))
+                answer = await work(request, _timeout_ms(context))
+                await self._conceal(method, request, answer)
+                return answer
             except MetadataError as error:
                 if isinstance(error, InvalidRequest):
                     self._counters.requests_invalid += 1

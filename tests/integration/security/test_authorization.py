@@ -192,6 +192,10 @@ class Doors:
         request = pb.WatchRequest(prefix="persistent://acme/orders/")
         self.grpc("WatchTopics", request, pb.WatchUpdate, is_stream=True)
 
+    def watches_names_over_grpc(self) -> None:
+        request = pb.WatchRequest(pattern=f"{NAMESPACE}/.*")
+        self.grpc("WatchTopics", request, pb.WatchUpdate, is_stream=True)
+
     def creates_a_topic_over_grpc(self) -> None:
         topic = TopicSpec(name=f"persistent://acme/orders/{self.role}-grpc")
         self.grpc("CreateTopics", pb.CreateTopicsRequest(topics=[topic]), pb.CreateTopicsResponse)
@@ -235,7 +239,8 @@ DOORS: dict[str, Callable[[Doors], None]] = {
     "REST: settings of brokers": Doors.reads_settings,
     "gRPC: look a topic up": Doors.looks_up_over_grpc,
     "gRPC: list topics": Doors.lists_topics_over_grpc,
-    "gRPC: watch topics": Doors.watches_topics_over_grpc,
+    "gRPC: watch names by a pattern": Doors.watches_names_over_grpc,
+    "gRPC: watch topics and their policies": Doors.watches_topics_over_grpc,
     "gRPC: create a topic": Doors.creates_a_topic_over_grpc,
     "gRPC: counters of the node": Doors.reads_counters_over_grpc,
     "command line: list topics": Doors.lists_topics_by_the_command_line,
@@ -324,7 +329,7 @@ def test_a_watch_over_grpc_ends_when_its_permission_is_taken_back(secured: Secur
     operator = secured.token(OPERATOR_ROLE)
     granted(secured, f"{PERMISSIONS}/watcher", ["consume"])
     endpoint = secured.cluster.plan.discovery_endpoints[0]
-    request = pb.WatchRequest(prefix="persistent://acme/orders/")
+    request = pb.WatchRequest(pattern=f"{NAMESPACE}/.*")
     with grpc.insecure_channel(endpoint) as channel:
         watch = channel.unary_stream(
             "/nextgen.v1.DiscoveryService/WatchTopics",
@@ -344,6 +349,19 @@ def test_a_watch_over_grpc_ends_when_its_permission_is_taken_back(secured: Secur
         with pytest.raises(grpc.RpcError) as error:
             next(refused)
         assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_policies_of_a_topic_are_shown_to_admins_only_over_grpc(secured: SecuredCluster) -> None:
+    granted(secured, f"{REST_TOPIC}/permissions/somebody", ["produce"])
+    for role, sees in (("reader", False), ("keeper", True), (OPERATOR_ROLE, True)):
+        doors = Doors(secured, role)
+        one = doors.grpc("GetTopic", pb.GetObjectRequest(name=TOPIC), pb.GetObjectResponse)
+        listing = pb.ListObjectsRequest(parent=NAMESPACE)
+        many = doors.grpc("ListTopics", listing, pb.ListObjectsResponse)
+        (listed,) = [each.topic for each in many.items if each.name == TOPIC]
+        for topic in (one.item.topic, listed):
+            assert topic.name == TOPIC
+            assert any(each.role == "somebody" for each in topic.policies.permissions) is sees
 
 
 def test_a_broker_tells_whether_it_serves_what_may_be_looked_up(secured: SecuredCluster) -> None:

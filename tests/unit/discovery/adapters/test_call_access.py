@@ -6,6 +6,8 @@ from discovery.adapters.servers.call_access import (
     CallNeed,
     needs_of_call,
     needs_of_watch,
+    reads_policies,
+    without_policies,
 )
 from discovery.domain.watch_scope import WatchedKind
 from nextgen.client.transport.node_calls import CLIENT_CALLS
@@ -16,6 +18,7 @@ from nextgen.kernel.limits.shadow import SHADOWS_PER_TOPIC_MAX
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1.inventory_pb2 import Item, Topic
 from protos.nextgen.v1.policies_pb2 import Policies
 
 PAID = "persistent://acme/orders/paid"
@@ -192,9 +195,9 @@ def test_a_list_of_more_shadows_than_a_topic_has_is_refused():
         (WatchedKind.TOPICS, {"prefix": "persistent://acme"}, [(Action.LIST, CLUSTER)]),
         (WatchedKind.TOPICS, {"prefix": "persistent://acme/ord"}, [(Action.LIST, TENANT)]),
         (WatchedKind.TOPICS, {"prefix": "persistent://acme/orders"}, [(Action.LIST, TENANT)]),
-        (WatchedKind.TOPICS, {"prefix": "persistent://acme/orders/"}, [(Action.LIST, NAMESPACE)]),
-        (WatchedKind.TOPICS, {"prefix": f"{PAID}/a/b"}, [(Action.LIST, NAMESPACE)]),
-        (WatchedKind.TOPICS, {"names": [PAID]}, [(Action.READ, TOPIC)]),
+        (WatchedKind.TOPICS, {"prefix": "persistent://acme/orders/"}, [(Action.READ, NAMESPACE)]),
+        (WatchedKind.TOPICS, {"prefix": f"{PAID}/a/b"}, [(Action.READ, NAMESPACE)]),
+        (WatchedKind.TOPICS, {"names": [PAID, f"{PAID}2"]}, [(Action.READ, NAMESPACE)]),
         (WatchedKind.TOPICS, {"pattern": "acme/orders/.*"}, [(Action.LIST, NAMESPACE)]),
         (WatchedKind.ASSIGNMENTS, {"names": [PAID]}, [(Action.LOOK_UP, TOPIC)]),
         (
@@ -216,3 +219,29 @@ def test_a_watch_needs_to_list_what_it_covers(kind, fields, needs):
 def test_a_watch_of_what_is_none_is_refused(fields):
     with pytest.raises(InvalidRequest):
         needs_of_watch(WatchedKind.TOPICS, pb.WatchRequest(**fields))
+
+
+def test_policies_of_topics_are_for_those_who_may_read_the_namespace():
+    need = CallNeed(Action.READ, NAMESPACE)
+
+    assert reads_policies("GetTopic", pb.GetObjectRequest(name=PAID)) == need
+    assert reads_policies("ListTopics", pb.ListObjectsRequest(parent="acme/orders")) == need
+    names = pb.ListObjectsRequest(parent="acme/orders", names_only=True)
+    assert reads_policies("ListTopics", names) is None
+    assert reads_policies("CountTopics", pb.CountTopicsRequest(parent="acme/orders")) is None
+
+
+def test_an_answer_without_policies_has_everything_else():
+    topic = Topic(name=PAID, partitions=3, policies=Policies(shadow_topics=[COPY]))
+    one = pb.GetObjectResponse(item=Item(name=PAID, topic=topic), position=7)
+    many = pb.ListObjectsResponse(items=[Item(name=PAID, topic=topic)], next_page_token="more")
+    for answer in (one, many):
+        without_policies(answer)
+
+    topic.ClearField("policies")
+    assert one == pb.GetObjectResponse(item=Item(name=PAID, topic=topic), position=7)
+    assert many.items[0].topic == topic
+    assert many.next_page_token == "more"
+    absent = pb.GetObjectResponse(item=Item(name=PAID))
+    without_policies(absent)
+    assert not absent.item.HasField("topic")
