@@ -52,7 +52,10 @@ _REFUSALS = {
     "NotAllowedError": ("NOT_ALLOWED", "{topic}: the broker does not allow this"),
     "TopicTerminated": ("NOT_ALLOWED", "{topic} is terminated"),
     "AuthenticationError": ("NOT_ALLOWED", "{topic}: the client has not proved its role"),
-    "AuthorizationError": ("NOT_ALLOWED", "{topic}: not authorized"),
+    "AuthorizationError": (
+        "FORBIDDEN",
+        "{topic}: your role has no permission for this (see nextgen permissions)",
+    ),
     "IncompatibleSchema": ("INCOMPATIBLE_SCHEMA", "{topic} has another schema"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,22 @@ def test_each_role_gets_at_each_door_what_the_document_says(secured: SecuredClus
     section = DOCUMENT.read_text().partition(HEADING)[2].partition("\n## ")[0]
 
     assert table(found) in section, table(found)
+
+
+def test_the_command_line_says_that_a_permission_is_missing(secured: SecuredCluster) -> None:
+    def run(*arguments: str, role: str) -> subprocess.CompletedProcess[str]:
+        return secured.command(
+            *arguments, NEXTGEN_TOKEN=secured.token(role), NEXTGEN_DATA_DIR=str(secured.data_dir)
+        )
+
+    assert run("produce", TOPIC, "hi", role="writer").returncode == 0
+    for done in (
+        run("produce", TOPIC, "hi", role="reader"),
+        run("topics", "create", "persistent://acme/orders/mine", role="writer"),
+    ):
+        assert done.returncode != 0, done
+        assert "no permission" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_a_permission_of_a_topic_is_for_that_topic_only(secured: SecuredCluster) -> None:
