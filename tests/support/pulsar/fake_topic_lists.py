@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.governance.access import ANONYMOUS
 from nextgen.kernel.routing.names import NamespaceName
-from nextgen.pulsar.admission.command_access import NOTHING_KEPT, Kept
+from nextgen.pulsar.admission.command_access import Kept, kept_by
 from nextgen.pulsar.topic_lists.hash import topics_hash
 from nextgen.pulsar.topic_lists.pattern import TopicPattern
 from nextgen.pulsar.topic_lists.ports import (
@@ -18,6 +19,7 @@ from nextgen.pulsar.topic_lists.ports import (
     WatchedTopicList,
 )
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandError, ServerError
+from tests.support.authorization import AllowList
 
 
 class FakePlace:
@@ -149,6 +151,8 @@ class FakeListClient:
 
     def __init__(self) -> None:
         self.sent: list[BaseCommand] = []
+        self.access = AllowList().session(ANONYMOUS, lambda _reason: None)
+        """What it keeps; nothing is revoked."""
         self.stops_behind_updates = False
         """Whether it reads nothing after an update, until ``read``."""
         self._has_room = asyncio.Event()
@@ -161,7 +165,7 @@ class FakeListClient:
         self._has_room.set()
 
     def keep(self, command: BaseCommand) -> Kept:
-        return NOTHING_KEPT
+        return kept_by(self.access, command)
 
     async def until_writable(self) -> None:
         await self._has_room.wait()

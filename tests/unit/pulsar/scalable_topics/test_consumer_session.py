@@ -8,6 +8,7 @@ import pytest
 
 from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.limits.scalable import (
     CONSUMER_SESSIONS_MAX,
     CONSUMER_SESSIONS_PER_CONNECTION_MAX,
@@ -418,3 +419,13 @@ def test_one_that_went_to_another_consumer_is_not_given_back():
 def test_one_that_is_shared_or_read_by_a_checkpoint_consumer_is_left_alone():
     assert updates_of(assigned(SEALED, is_shared=True)) == []
     assert updates_of(assigned(SEALED), kind=pulsar.CHECKPOINT) == []
+
+
+async def test_a_consumer_keeps_the_permission_to_consume_until_it_leaves(world):
+    world.subscribe()
+    await world.sent()
+    assert world.client.access.kept == {(Action.CONSUME, Resource.topic(NAME), "s"): 1}
+
+    world.leave()
+    await world.sent()
+    assert world.client.access.kept == {}

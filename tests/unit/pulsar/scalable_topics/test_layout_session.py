@@ -8,6 +8,7 @@ import pytest
 
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.limits.scalable import (
     LAYOUT_WATCH_ATTEMPTS_MAX,
     LAYOUT_WATCHES_MAX,
@@ -298,3 +299,21 @@ async def test_layout_watches_per_connection_max_are_served_and_one_more_is_refu
         await asyncio.sleep(0)
     world.look_up(session_id=2)
     assert (await world.sent())[0].HasField("dag")
+
+
+async def test_a_watch_keeps_the_permission_to_look_up_until_it_ends(world):
+    world.look_up()
+    await world.sent()
+    assert world.client.access.kept == {(Action.LOOK_UP, Resource.topic(NAME), ""): 1}
+
+    world.give_up()
+    await world.sent()
+    assert world.client.access.kept == {}
+
+
+async def test_a_watch_that_could_not_begin_keeps_nothing(world):
+    world.layouts.failures.append(RuntimeError("oops"))
+    world.look_up()
+    await world.sent()
+
+    assert world.client.access.kept == {}

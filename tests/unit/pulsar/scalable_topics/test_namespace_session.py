@@ -9,6 +9,7 @@ import pytest
 
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.kernel.errors import Overloaded, Unavailable
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.limits.cluster import PROPERTIES_MAX
 from nextgen.kernel.limits.scalable import (
     NAMESPACE_WATCH_ATTEMPTS_MAX,
@@ -406,3 +407,14 @@ async def test_namespace_watches_bytes_max_are_used_and_no_more(world):
     world.watch("a=1", watch_id=3)
     (served,) = await world.sent()
     assert served.HasField("snapshot")
+
+
+async def test_a_watch_keeps_the_permission_to_list_until_it_ends(world):
+    world.watch()
+    await world.sent()
+    need = (Action.LIST, Resource.namespace(NAMESPACE.text), "")
+    assert world.client.access.kept == {need: 1}
+
+    world.give_up()
+    await world.sent()
+    assert world.client.access.kept == {}

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import Overloaded, Refused, Unavailable
+from nextgen.kernel.governance.access import Action, Resource
 from nextgen.kernel.limits.listing import (
     TOPIC_WATCHER_BYTES,
     TOPIC_WATCHER_REQUESTS_MAX,
@@ -493,3 +494,13 @@ def test_a_change_larger_than_a_frame_is_sent_in_parts(monkeypatch):
     assert [list(part.deleted_topics) for part in parts] == [[B1], [], []]
     assert [list(part.new_topics) for part in parts] == [[], [A1, A2], [A3]]
     assert [part.topics_hash for part in parts] == ["", "", "12345678"]
+
+
+async def test_a_watcher_keeps_the_permission_to_list_until_it_is_closed(world):
+    need = (Action.LIST, Resource.namespace("acme/orders"), "")
+    world.watch()
+    await world.sent()
+    assert world.client.access.kept == {need: 1}
+
+    world.close()
+    assert world.client.access.kept == {}
