@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nextgen.cli.local.local_tokens import KEY_FILE, TOKEN_FILE, TOKENS
+from nextgen.cli.local.plan import NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.kernel.errors import Forbidden, MetadataError
@@ -16,8 +20,16 @@ from nextgen.kernel.governance.access import Action, Principal, Resource
 from nextgen.kernel.governance.access_rules import AccessRules
 from nextgen.kernel.governance.permissions import AuthAction, Permission
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
+from protos.pulsar.PulsarApi_pb2 import (
+    BaseCommand,
+    CommandConnect,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+)
+from tests.support.callers.role_proofs import token_of
 from tests.support.permissions.nodes import DecidingNode, deciding_nodes
 from tests.support.processes.local_cluster import (
     MINIMAL,
@@ -34,6 +46,7 @@ MAY_PRODUCE = Policies(permissions=(Permission("ada", (AuthAction.PRODUCE,)),))
 RULES = AccessRules(frozenset({"root"}))
 NODES = ("discovery-9", "broker-9")
 _LATE_S = 0.15
+TWO_DOORS = ClusterSize(1, 1, 2, 1, shards=1)
 FAILOVER = ClusterSize(1, 3, 1, 1, shards=1)
 
 
@@ -157,3 +170,50 @@ async def test_a_revocation_behind_the_loss_of_a_leader_holds_when_it_is_answere
                 except MetadataError:
                     await asyncio.sleep(0.05)
         await nothing_is_allowed(nodes, producers)
+
+
+async def test_a_node_that_stood_still_decides_nothing_by_what_it_knew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(make_plan_on_free_ports(TWO_DOORS, cluster_id="test"), authentication=TOKENS)
+    still, other = plan.of_kind("discovery")
+    async with LocalCluster(plan, tmp_path) as cluster:
+        await cluster.wait_ready()
+        monkeypatch.setenv("NEXTGEN_TOKEN", (tmp_path / TOKEN_FILE).read_text().strip())
+        async with Client([other.grpc], timeout_ms=30_000, effective=True) as client:
+            await prepare(client)
+            for _ in range(2):
+                await client.set_policies(NAMESPACE, MAY_PRODUCE)
+                async with await connected(still, tmp_path) as connection:
+                    assert await found(connection) == CommandLookupTopicResponse.Connect
+                    cluster.strike(still.node_id, signal.SIGSTOP)
+                    try:
+                        await client.set_policies(NAMESPACE, NO_POLICIES)
+                        # They wait in its socket: it reads them before it hears any shard.
+                        asking = [asyncio.ensure_future(found(connection)) for _ in range(20)]
+                        await asyncio.sleep(0.1)
+                    finally:
+                        cluster.strike(still.node_id, signal.SIGCONT)
+                    answers = await asyncio.gather(*asking)
+                    assert set(answers) == {CommandLookupTopicResponse.Failed}
+
+
+async def connected(node: NodePlan, data_dir: Path) -> PulsarClientConnection:
+    """Return a connection of ada to a node."""
+    secret = (data_dir / KEY_FILE).read_bytes()
+    greeting = CommandConnect(
+        client_version="test",
+        protocol_version=20,
+        auth_method_name="token",
+        auth_data=token_of("ada", secret=secret),
+    )
+    host, _, port = node.pulsar.rpartition(":")
+    return await PulsarClientConnection.open(host, int(port), connect=greeting)
+
+
+async def found(connection: PulsarClientConnection) -> int:
+    """Return how a lookup of the topic is answered."""
+    lookup = CommandLookupTopic(topic=TOPIC, authoritative=False)
+    command = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=lookup)
+    answer = await connection.request(command, timeout_ms=20_000)
+    return answer.lookupTopicResponse.response

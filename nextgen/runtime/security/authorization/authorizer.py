@@ -53,7 +53,8 @@ class Access(Protocol):
 
         Raises:
             Forbidden: It is not.
-            Unavailable: Permissions cannot be read at the moment; the client may try again.
+            Unavailable, Overloaded: Permissions cannot be read at the moment; the client may try
+                again.
         """
         ...
 
@@ -91,7 +92,8 @@ class Authorizer(Protocol):
 
         Raises:
             Forbidden: It is not.
-            Unavailable: Permissions cannot be read at the moment; the client may try again.
+            Unavailable, Overloaded: Permissions cannot be read at the moment; the client may try
+                again.
         """
         ...
 
