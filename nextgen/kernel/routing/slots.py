@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress, islice, pairwise
+from operator import ne
 
 from uhashring import HashRing
 
@@ -61,17 +63,15 @@ class SlotTable:
 
     def slots_of(self, shard_id: int) -> tuple[int, ...]:
         """Return the slots of a shard, ascending; none for a shard that is not in the table."""
-        return tuple(slot for slot, owner in enumerate(self.owners) if owner == shard_id)
+        return tuple(compress(range(SLOT_COUNT), map(shard_id.__eq__, self.owners)))
 
     def ranges_of(self, shard_id: int) -> tuple[tuple[int, int], ...]:
         """Return the slots of a shard as inclusive ranges, ascending and as few as possible."""
-        ranges: list[tuple[int, int]] = []
-        for slot in self.slots_of(shard_id):
-            if ranges and ranges[-1][1] == slot - 1:
-                ranges[-1] = (ranges[-1][0], slot)
-            else:
-                ranges.append((slot, slot))
-        return tuple(ranges)
+        owners = self.owners
+        # Without a loop of Python over all slots: each change of the shard map asks for them.
+        changes = compress(range(1, SLOT_COUNT), map(ne, owners, islice(owners, 1, None)))
+        edges = pairwise((0, *changes, SLOT_COUNT))
+        return tuple((first, end - 1) for first, end in edges if owners[first] == shard_id)
 
     def to_bytes(self) -> bytes:
         """Return the owners, two bytes per slot, big-endian. The version travels beside it."""

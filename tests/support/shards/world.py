@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,11 @@ class ShardReplica:
         return InventoryService(self.state, self._parents, on_unassigned=self.unassigned.extend)
 
 
+@lru_cache
+def _table_of(shards: int) -> SlotTable:
+    return SlotTable(1, tuple([1 + slot * shards // SLOT_COUNT for slot in range(SLOT_COUNT)]))
+
+
 class World:
     """Some shards, and the directory of parents over them. A test may stand in the way.
 
@@ -171,8 +177,7 @@ class World:
     """
 
     def __init__(self, shards: int = 2) -> None:
-        owners = tuple([1 + slot * shards // SLOT_COUNT for slot in range(SLOT_COUNT)])
-        self.table = SlotTable(1, owners)
+        self.table = _table_of(shards)
         self.before_read: Callable[[str], object] | None = None
         self.after_read: Callable[[str], object] | None = None
         self.before_close: Callable[[int], object] | None = None
