@@ -47,6 +47,7 @@ spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
 nightly: setup-pipeline ## The tests that take too long for each change, and Spark's compiled; ARGS for pytest
 	SPARK_COMPILED=1 $(TESTED) $(BALANCED) -n 2 -m "slow and not containers" --timeout=900 $(ARGS)
 	SPARK_COMPILED=1 $(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=600 tests/spark $(ARGS)
+	$(TESTED) -n 2 $(BALANCED) -m hypothesis --hypothesis-profile=nightly --timeout=600 tests/unit $(ARGS)
 
 newest-python-test: ## A short set of the tests on the newest Python that is installed, in .venv-newest
 	scripts/newest-python.sh

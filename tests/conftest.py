@@ -32,18 +32,25 @@ WATCHED_S = 60.0
 """How much longer than a test needs it the watchdog is set. It is a thread, which ends before the
 next one begins: for each test that would take longer than most of them do."""
 
+EXAMPLES, EXAMPLES_NIGHTLY = 50, 300
+"""Examples of a property in each run of the tests, and in one of `make nightly`."""
+
 STARTED = pytest.StashKey[float]()
 """When a test began, by the monotonic clock."""
 
 # How long an example takes says more about the machine than about the code. A change is judged by
-# the same examples at each run; `make soak` looks for new ones (--hypothesis-profile=explore).
+# the same examples at each run, `make nightly` by more of them (--hypothesis-profile=nightly), and
+# `make soak` looks for new ones (--hypothesis-profile=explore). A test that needs more than
+# EXAMPLES to reach its states has `max_examples` of its own.
 settings.register_profile(
     "here",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
     derandomize=True,
+    max_examples=EXAMPLES,
 )
+settings.register_profile("nightly", settings.get_profile("here"), max_examples=EXAMPLES_NIGHTLY)
 settings.register_profile(
     "explore", settings.get_profile("here"), derandomize=False, max_examples=1_000
 )

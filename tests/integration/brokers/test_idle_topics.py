@@ -25,6 +25,9 @@ NAMESPACE = "public/idle"
 TOPIC = f"persistent://{NAMESPACE}/orders"
 EARLIEST = pulsar.InitialPosition.Earliest
 COMES_ABOUT_S = 60
+PAUSE_S = 1
+"""Between two looks, each of which is a command: it takes a tenth of a second of processor time,
+and a topic takes seconds to leave."""
 NOT_YET_S = 5
 """Longer than units with an idle time of a second need to leave."""
 
@@ -40,7 +43,7 @@ def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + COMES_ABOUT_S
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.2)
+        time.sleep(PAUSE_S)
 
 
 def why(system: PulsarSystem, topic: str) -> dict[str, Any]:
