@@ -259,7 +259,7 @@ async def measure_loaded(topic: Topic, rounds: int, rate: int) -> dict[str, Any]
 @asynccontextmanager
 async def _java_load(topic: Topic, rate: int) -> AsyncIterator[Any]:
     """Start the producer; yield a function that returns what happened since its last call."""
-    command = await asyncio.to_thread(java_v5_program, "checks.Paced", "256m")
+    command = await asyncio.to_thread(java_v5_program, "checks.Paced", "256m", flags=())
     url = f"pulsar://{topic.pulsar}"
     process = await asyncio.create_subprocess_exec(
         *(*command, url, topic.name, str(rate), str(KEYS)),

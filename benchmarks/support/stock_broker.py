@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -79,13 +79,16 @@ class StockBroker:
         java: str,
         heap: str,
         settings: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
-        """``settings``: further lines of its configuration, such as those of TLS."""
+        """``settings``: further lines of its configuration, such as those of TLS. ``flags``: of
+        its JVM, for one that is not measured."""
         self._directory = directory
         self._version = version
         self._java = java
         self._heap = heap
         self._settings = settings or {}
+        self._flags = flags
         self._process: asyncio.subprocess.Process | None = None
         self.port = free_port()
         self._http_port = free_port()
@@ -111,6 +114,7 @@ class StockBroker:
         with (self._directory / "broker.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 self._java,
+                *self._flags,
                 f"-Xmx{self._heap}",
                 f"-XX:MaxDirectMemorySize={self._heap}",
                 *[part for name in OPENED for part in ("--add-opens", f"{name}=ALL-UNNAMED")],

@@ -19,7 +19,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from tests.support.callers.foreign_client import ROOT, built, require_tools
+from tests.support.callers.foreign_client import ROOT, SHORT_LIVED, built, require_tools
 from tests.support.callers.stock_client import PulsarSystem
 from tests.support.processes.recording_proxy import Exchange, Recording, recording
 
@@ -81,7 +81,7 @@ def maven(folder: Path, target: Path, release: str = "") -> list[str]:
 
 def java(main_class: str) -> Callable[[Path], list[str]]:
     return lambda built_at: [
-        *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+        *("java", *SHORT_LIVED, "-Xmx256m"),
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
         *("-cp", f"{built_at}/classes:{built_at}/jars/*", main_class),
     ]

@@ -18,7 +18,7 @@ from nextgen.client import st
 from nextgen.client.st.errors import ConnectionFailed, ServerRefused
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
-from tests.support.callers.foreign_client import require_tools, unavailable
+from tests.support.callers.foreign_client import SHORT_LIVED, require_tools, unavailable
 from tests.support.scalable_client.certificates import Authority
 from tests.support.scalable_client.checks import CHECKS, Check
 from tests.support.scalable_client.servers import JAVA_MIN, Server, newest_java
@@ -83,6 +83,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
         version=VERSION,
         java=java,
         heap=HEAP,
+        flags=SHORT_LIVED,
         settings=secured(authority, tls_port),
     )
     with asyncio.Runner() as runner:
