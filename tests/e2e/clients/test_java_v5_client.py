@@ -9,7 +9,7 @@ from tests.support.callers.stock_client import PulsarSystem
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
-RUN_TIMEOUT_S = 150
+RUN_TIMEOUT_S = 200
 CHECKS = (
     "one segment",
     "several segments",
