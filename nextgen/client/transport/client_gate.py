@@ -1,6 +1,7 @@
 """Admits calls of clients only with proof of their role, if the cluster asks for it (ADR 0146).
 
-Whoever has a certificate of an operator needs no other proof (ADR 0158).
+Whoever has a certificate of an operator needs no other proof (ADR 0158). A client's certificate
+proves the role that it names, if the cluster takes certificates and the call has no other proof.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import grpc
 import grpc.aio
 
 from nextgen.client.transport.caller import OPERATOR, set_caller
+from nextgen.client.transport.client_certificate import certificate_of
 from nextgen.client.transport.node_calls import CLIENT_CALLS
 from nextgen.client.transport.role_gate import MAKERS, caller_of
 from nextgen.client.wire.errors import abort
@@ -20,6 +22,7 @@ from nextgen.kernel.errors import MetadataError, Unauthenticated
 from nextgen.kernel.governance.access import Principal
 from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.authentication.header import HEADER, ORIGINAL, credentials_in
+from nextgen.runtime.security.authentication.provider import Authenticated
 from nextgen.runtime.security.exclusions import excluded
 from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.security.process_tls import tls_in_use
@@ -61,25 +64,27 @@ class ClientGate(_Interceptor):
         ):
             return handler
         metadata = handler_call_details.invocation_metadata
-        header, original = _text_in(metadata, HEADER), _text_in(metadata, ORIGINAL)
+        header, original = _text_in(metadata, HEADER), _text_in(metadata, ORIGINAL) or ""
+        has_certificates = tls_in_use() is not None and bool(self._cluster_id)
+        if has_certificates and not header and authenticator.takes_certificates:
+
+            def by_certificate(context: Any) -> _Handler:
+                return _of_certificate(handler, context, original, authenticator)
+
+            return self._unless_operator(handler, by_certificate)
         try:
             credentials = credentials_in(header, None, authenticator)
             found = authenticator.authenticate_now(credentials)
             if found is None:
                 found = await authenticator.authenticate(credentials)
-            principal = authenticator.principal(found.role, original or "")
+            admitted = _admitted(handler, found, original, authenticator)
         except MetadataError as error:
             admitted = _refusing(error)
-        else:
-            admitted = _acting(handler, principal)
-            if found.expires_at_s is not None and handler.response_streaming:
-                admitted = _ending(admitted, found.expires_at_s, authenticator)
-        if tls_in_use() is None or not self._cluster_id:
-            return admitted
-        return self._unless_operator(handler, admitted)
+        return self._unless_operator(handler, lambda _: admitted) if has_certificates else admitted
 
-    def _unless_operator(self, handler: _Handler, admitted: _Handler) -> _Handler:
-        """Return what serves operators by ``handler``, and others as ``admitted`` does."""
+    def _unless_operator(self, handler: _Handler, admitted: Callable[[Any], _Handler]) -> _Handler:
+        """Return what serves operators by ``handler``, and others by what ``admitted`` returns for
+        the context of their call."""
 
         def choose(context: Any) -> Callable[[Any, Any], Any]:
             holder = caller_of(context)
@@ -89,7 +94,7 @@ class ClientGate(_Interceptor):
                 or holder.cluster_id != self._cluster_id
                 or holder.name in excluded()
             ):
-                return _behaviour(admitted)
+                return _behaviour(admitted(context))
             set_caller(OPERATOR)
             return _behaviour(handler)
 
@@ -123,6 +128,33 @@ def _behaviour(handler: _Handler) -> Callable[[Any, Any], Any]:
 def _made(handler: _Handler, behaviour: Callable[[Any, Any], Any]) -> _Handler:
     make = MAKERS[handler.request_streaming, handler.response_streaming]
     return make(behaviour, handler.request_deserializer, handler.response_serializer)
+
+
+def _of_certificate(
+    handler: _Handler, context: Any, original: str, authenticator: Authenticator
+) -> _Handler:
+    """Return what serves a call without a header: as whom its caller's certificate says."""
+    try:
+        credentials = credentials_in(None, certificate_of(context), authenticator)
+        found = authenticator.authenticate_now(credentials)
+        assert found is not None, "no certificate takes long to check"
+        return _admitted(handler, found, original, authenticator)
+    except MetadataError as error:
+        return _refusing(error)
+
+
+def _admitted(
+    handler: _Handler, found: Authenticated, original: str, authenticator: Authenticator
+) -> _Handler:
+    """Return ``handler`` for a client that has proved its role.
+
+    Raises:
+        Forbidden: The client acts for another that it may not act for.
+    """
+    admitted = _acting(handler, authenticator.principal(found.role, original))
+    if found.expires_at_s is None or not handler.response_streaming:
+        return admitted
+    return _ending(admitted, found.expires_at_s, authenticator)
 
 
 def _acting(handler: _Handler, principal: Principal) -> _Handler:

@@ -51,10 +51,14 @@ its name a part of a command line, which has a bound too."""
 
 TLS_HANDSHAKES_MAX = 1_024
 """TLS handshakes at one time at one listener; beyond it the oldest is dropped for each new one. A
-client needs one round trip and a millisecond of work; each half-open one holds some 40 KiB."""
+client needs one round trip and a millisecond of work; each half-open one holds some 50 KiB."""
 
 TLS_HANDSHAKE_MS_MAX = 5_000
 """Time for a TLS handshake: a client far away with lost packets needs two seconds."""
+
+CLIENT_CERTIFICATES_KEPT_MAX = 1_024
+"""Parsed certificates of gRPC's callers, kept to parse each once: two MB of them. One beyond it is
+parsed again with each call, which costs some 50 microseconds."""
 
 EXCLUDED_NODES_MAX = 4_096
 """Excluded nodes, which are remembered for ever: as many as a cluster may have, lost four times.
