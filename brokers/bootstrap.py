@@ -123,7 +123,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         gate = ClientGate(authenticator, config.cluster_id)
         server = await _start_server(config, agent, front, acknowledgements, security, gate)
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
-        REGISTRY.register(BrokerCollector(agent, front))
+        REGISTRY.register(BrokerCollector(agent, front, authenticator))
         probes = Probes(lambda: _readiness(agent, link))
         await probes.start(config.http_listen.host, config.http_listen.port, security.tls.clients)
         stack.push_async_callback(probes.stop)

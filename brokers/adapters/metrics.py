@@ -17,6 +17,8 @@ from brokers.adapters.pulsar.front import PulsarFront
 from brokers.service.client_limits.broker_clients import Use
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
+from nextgen.runtime.security.authentication.authentication_metrics import authentications
+from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.authorization.authorizer import Authorizer
 
 _COUNTERS = {
@@ -30,11 +32,18 @@ _COUNTERS = {
 
 
 class BrokerCollector(Collector):
-    """Registered once per process. ``front`` is None if the broker serves no clients."""
+    """Registered once per process. ``front`` is None if the broker serves no clients,
+    ``authenticator`` if they prove no role."""
 
-    def __init__(self, agent: BrokerAgent, front: PulsarFront | None) -> None:
+    def __init__(
+        self,
+        agent: BrokerAgent,
+        front: PulsarFront | None,
+        authenticator: Authenticator | None = None,
+    ) -> None:
         self._agent = agent
         self._front = front
+        self._authenticator = authenticator
 
     def collect(self) -> Iterator[Metric]:
         session = self._agent.session
@@ -52,6 +61,7 @@ class BrokerCollector(Collector):
         counts = self._agent.counters.as_dict()
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=counts[name])
+        yield authentications({} if self._authenticator is None else self._authenticator.counts)
         if self._front is not None:
             yield from _of_clients(self._front)
             yield from _of_limits(self._front)

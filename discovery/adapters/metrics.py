@@ -32,6 +32,7 @@ from discovery.service.watches.registry import (
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.lookup_slo import LOOKUP_WINDOW_BOUNDS_MS
+from nextgen.runtime.security.authentication.authentication_metrics import authentications
 
 _COUNTERS = (
     ("lookup_messages", "lookup_messages", "Lookup messages read"),
@@ -208,6 +209,7 @@ class DiscoveryCollector(Collector):
         yield _retries(report)
         yield from _watch_lag(report)
         yield from _watches(report)
+        yield authentications(report.counts)
         for name, key, text in _GAUGES:
             yield _gauge(name, text, report.gauges[key])
         for name, key, text in _COUNTERS:

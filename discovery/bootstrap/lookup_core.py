@@ -245,6 +245,8 @@ class LookupCore:
         report.counts.update(self.topic_watches.counts() | self.topic_lists.counts())
         report.gauges.update(self.topic_watches.gauges() | self.topic_lists.gauges())
         report.counts.update(self.scalable.counts())
+        if self.authenticator is not None:
+            report.counts.update(self.authenticator.counts)
         report.gauges.update(self.scalable.gauges() | self.layouts.gauges())
         report.gauges.update(self.consumers.gauges())
         if self.authorizer is not None:

@@ -184,10 +184,12 @@ def test_a_stock_client_keeps_its_connection_beyond_an_expiry_if_it_renews(renew
     stock = client(server.url, token)
     try:
         assert stock.get_topic_partitions(TOPIC) == [TOPIC]
-        refused, until = checking.refused, time.monotonic() + 60
-        while time.monotonic() < until and not (len(given) > 3 or checking.refused > refused):
+        refused, until = checking.counts["authentications_token_refused"], time.monotonic() + 60
+        while time.monotonic() < until and not (
+            len(given) > 3 or checking.counts["authentications_token_refused"] > refused
+        ):
             time.sleep(0.1)
-        assert (checking.refused > refused) is not renews
+        assert (checking.counts["authentications_token_refused"] > refused) is not renews
         if renews:
             assert server.connections == 1
             assert stock.get_topic_partitions(TOPIC) == [TOPIC]
@@ -197,3 +199,16 @@ def test_a_stock_client_keeps_its_connection_beyond_an_expiry_if_it_renews(renew
     finally:
         stock.close()
         server.stop()
+
+
+def test_a_refused_proof_is_counted_where_it_was_refused(secured: SecuredCluster) -> None:
+    def refused() -> float:
+        address = secured.cluster.plan.of_kind("discovery")[0].http
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+            page = answer.read().decode()
+        name = 'nextgen_authentications_total{kind="token",outcome="refused"} '
+        return float(page.split(name)[1].split("\n")[0])
+
+    before = refused()
+    assert secured.http("/admin/v2/tenants", "garbage")[0] == 401
+    assert refused() == before + 1

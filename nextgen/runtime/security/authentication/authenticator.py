@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 
 from nextgen.kernel.errors import Forbidden, Overloaded, Unauthenticated
@@ -25,10 +25,21 @@ from nextgen.runtime.security.authentication.provider import (
 NO_METHOD = "none"
 """The method of a client that proves nothing."""
 
+OTHER_METHOD = "other"
+"""Stands for methods that no provider of ours has, among them those that clients invent."""
+
+METHODS = ("token", "basic", "tls", NO_METHOD)
+OUTCOMES = ("accepted", "refused")
+
 WallClock = Callable[[], float]
 """Returns Unix seconds."""
 
 _Key = tuple[str, bytes]
+
+
+def counted(method: str, outcome: str) -> str:
+    """Return the name of a count."""
+    return f"authentications_{method}_{outcome}"
 
 
 class Authenticator:
@@ -59,8 +70,8 @@ class Authenticator:
         self._digest_key = os.urandom(32)
         self._running: asyncio.Semaphore | None = None
         self._waiting = 0
-        self.accepted = 0
-        self.refused = 0
+        self.counts: Counter[str] = Counter()
+        """How often proofs were accepted and refused, by the names that ``counted`` returns."""
 
     def __repr__(self) -> str:
         return f"<Authenticator {sorted(self._providers)} remembered={len(self._remembered)}>"
@@ -83,10 +94,10 @@ class Authenticator:
         try:
             found = self._authenticate_now(credentials)
         except Unauthenticated:
-            self.refused += 1
+            self._count(credentials, "refused")
             raise
         if found is not None:
-            self.accepted += 1
+            self._count(credentials, "accepted")
         return found
 
     async def authenticate(self, credentials: Credentials) -> Authenticated:
@@ -109,12 +120,12 @@ class Authenticator:
             async with self._running:
                 found = await asyncio.to_thread(self._checked, credentials)
         except Unauthenticated:
-            self.refused += 1
+            self._count(credentials, "refused")
             raise
         finally:
             self._waiting -= 1
         self._remember(credentials, generation, found)
-        self.accepted += 1
+        self._count(credentials, "accepted")
         return found
 
     def check_original(self, role: str, original: str) -> str:
@@ -142,6 +153,11 @@ class Authenticator:
         return Principal(acted_for, role if acted_for != role else "")
 
     # Inside -----------------------------------------------------------------------------------
+
+    def _count(self, credentials: Credentials, outcome: str) -> None:
+        # The method is the client's word, which may be any.
+        method = credentials.method if credentials.method in METHODS else OTHER_METHOD
+        self.counts[counted(method, outcome)] += 1
 
     def _authenticate_now(self, credentials: Credentials) -> Authenticated | None:
         method = credentials.method

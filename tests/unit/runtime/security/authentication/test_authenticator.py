@@ -17,6 +17,7 @@ from nextgen.kernel.limits.inbound import (
     PROXY_ROLES_MAX,
     VERIFIED_CREDENTIALS_MAX,
 )
+from nextgen.runtime.security.authentication.authentication_metrics import authentications
 from nextgen.runtime.security.authentication.authenticator import NO_METHOD, Authenticator
 from nextgen.runtime.security.authentication.certificate_provider import CertificateProvider
 from nextgen.runtime.security.authentication.header import credentials_in
@@ -236,3 +237,29 @@ def test_proxy_roles_max() -> None:
 
 def test_expiry_is_unix_time() -> None:
     assert abs(authenticator().now() - time.time()) < 60
+
+
+async def test_proofs_are_counted_by_a_known_method_and_their_outcome():
+    checking = authenticator()
+    await checking.authenticate(Credentials("token", token_of("ada")))
+    await checking.authenticate(Credentials("token", token_of("ada")))
+    await checking.authenticate(Credentials("basic", f"ada:{PASSWORD}".encode()))
+    for credentials in (
+        Credentials("token", b"garbage"),
+        Credentials("basic", b"ada:wrong"),
+        Credentials("none"),
+        Credentials("invented-by-a-client", b"x"),
+    ):
+        with pytest.raises(Unauthenticated):
+            await checking.authenticate(credentials)
+
+    shown = {
+        (sample.labels["kind"], sample.labels["outcome"]): sample.value
+        for sample in authentications(checking.counts).samples
+        if sample.name.endswith("_total")
+    }
+    kinds = ("token", "basic", "tls", "none", "other")
+    none = {(kind, outcome): 0 for kind in kinds for outcome in ("accepted", "refused")}
+    refusals = {(kind, "refused"): 1 for kind in ("token", "basic", "none", "other")}
+    accepted = {("token", "accepted"): 2, ("basic", "accepted"): 1}
+    assert shown == none | refusals | accepted
