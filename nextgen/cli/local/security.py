@@ -9,7 +9,6 @@ from pathlib import Path
 
 from nextgen.cli.local.local_tokens import TOKENS, make_tokens
 from nextgen.cli.local.plan import CERTS_FOLDER, ClusterPlan
-from nextgen.kernel.errors import RefusesToStart
 from nextgen.runtime.security.authority import (
     CA_NAME,
     Authority,
@@ -100,16 +99,3 @@ def _own_name() -> str:
         1 <= len(label) <= 63 and label.replace("-", "").isalnum() for label in name.split(".")
     )
     return name if is_dns else "localhost"
-
-
-def check_same_security(stored: ClusterPlan, data_dir: Path, tls: bool | None) -> None:
-    """Check that options do not ask for another security than the stored plan has.
-
-    Raises:
-        RefusesToStart: They do.
-    """
-    if tls and not stored.tls:
-        raise RefusesToStart(
-            f"{data_dir} holds a cluster without TLS: start it without --tls, remove the "
-            "directory, or name another --data-dir"
-        )

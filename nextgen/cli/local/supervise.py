@@ -25,7 +25,6 @@ from nextgen.cli.local.plan import (
     make_directory,
     make_plan,
 )
-from nextgen.cli.local.security import check_same_security
 from nextgen.kernel.errors import DeadlineExceeded, RefusesToStart
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.limits.inbound import LOG_FILES_CHECK_MS
@@ -65,8 +64,9 @@ def choose_plan(
 ) -> ClusterPlan:
     """Return the plan stored in ``data_dir``, or a fresh one from the options.
 
-    ``authentication``: how clients prove their role from here on, and ``authorization``: whether
-    roles need permissions; None: as before.
+    ``tls``: whether every port needs TLS from here on; it is never taken back. ``authentication``:
+    how clients prove their role from here on, and ``authorization``: whether roles need
+    permissions; None: as before.
 
     Raises:
         RefusesToStart: A cluster runs there, or the stored plan differs from the options.
@@ -88,7 +88,6 @@ def choose_plan(
             authentication=authentication or "",
             authorization=authorization is not False,
         )
-    check_same_security(stored, data_dir, tls)
     differs = (minimal or shards is not None) and stored.size != size
     if differs or (port_base is not None and stored.nodes[0].grpc_port != port_base):
         raise RefusesToStart(
@@ -98,6 +97,7 @@ def choose_plan(
         )
     return replace(
         stored,
+        tls=stored.tls or tls,
         authentication=stored.authentication if authentication is None else authentication,
         authorization=stored.authorization if authorization is None else authorization,
     )
