@@ -14,13 +14,13 @@ import grpc
 import grpc.aio
 
 from nextgen.client.transport.caller import OPERATOR, set_caller
-from nextgen.client.transport.client_certificate import certificate_of
 from nextgen.client.transport.node_calls import CLIENT_CALLS
 from nextgen.client.transport.role_gate import MAKERS, caller_of
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import MetadataError, Unauthenticated
 from nextgen.kernel.governance.access import Principal
 from nextgen.runtime.security.authentication.authenticator import Authenticator
+from nextgen.runtime.security.authentication.grpc_certificate import certificate_of
 from nextgen.runtime.security.authentication.header import HEADER, ORIGINAL, credentials_in
 from nextgen.runtime.security.authentication.provider import Authenticated
 from nextgen.runtime.security.exclusions import excluded

@@ -12,15 +12,15 @@ import grpc
 import grpc.aio
 import pytest
 
-from nextgen.client.transport import client_certificate
 from nextgen.client.transport.caller import caller
 from nextgen.client.transport.channel import open_channel
-from nextgen.client.transport.client_certificate import certificate_of
 from nextgen.client.transport.client_gate import ClientGate
 from nextgen.kernel.errors import Unauthenticated
 from nextgen.kernel.limits.inbound import CLIENT_CERTIFICATES_KEPT_MAX
+from nextgen.runtime.security.authentication import grpc_certificate
 from nextgen.runtime.security.authentication.authenticator import Authenticator
 from nextgen.runtime.security.authentication.certificate_provider import CertificateProvider
+from nextgen.runtime.security.authentication.grpc_certificate import certificate_of
 from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.security.process_tls import (
     CallerTls,
@@ -142,11 +142,11 @@ def context_with(pem: bytes) -> SimpleNamespace:
     return SimpleNamespace(auth_context=lambda: {"x509_pem_cert": [pem]})
 
 
-def test_client_certificates_kept_max(made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_certificates_kept_max(made) -> None:
     pem = made.client("ada").cert_file.read_bytes()
     # The same certificate behind other bytes that PEM ignores: a file each would take long.
     pems = [b"%d\n%s" % (n, pem) for n in range(CLIENT_CERTIFICATES_KEPT_MAX + 1)]
-    parsed = client_certificate._parsed
+    parsed = grpc_certificate._parsed
     parsed.cache_clear()
     for one in (*pems[:-1], *pems[:-1]):
         assert certificate_of(context_with(one))["subject"] == ((("commonName", "ada"),),)
