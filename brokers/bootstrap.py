@@ -316,7 +316,7 @@ def _permissions(
     streams = permission_streams(config.node_id, link)
     stack.push_async_callback(streams.stop)
     table = PermissionTable(config.authorization.rules, streams, router)
-    link.on_change(lambda _view, _update: table.cluster_changed())
+    link.on_change(lambda view, _update: table.cluster_changed(view.shard_map_version))
     stack.push_async_callback(table.stop)
     return table
 

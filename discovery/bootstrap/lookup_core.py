@@ -200,11 +200,11 @@ class LookupCore:
         watches = self.topic_watches
         return MetadataCommands(self.topics, watches.lists, watches.settings, watches.permits)
 
-    def _cluster_changed(self, _view: ClusterView, _update: ClusterUpdate) -> None:
+    def _cluster_changed(self, view: ClusterView, _update: ClusterUpdate) -> None:
         self.watch_registry.cluster_changed()
         self.topic_lists.cluster_changed()
         if self.authorizer is not None:
-            self.authorizer.cluster_changed()
+            self.authorizer.cluster_changed(view.shard_map_version)
 
     async def start(self) -> None:
         """Join the cluster in the background, and begin the windows of lookups."""

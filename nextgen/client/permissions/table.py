@@ -117,6 +117,7 @@ class PermissionTable:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._is_stopped = False
+        self._map_version = 0
 
     def __repr__(self) -> str:
         return f"<PermissionTable objects={len(self._objects)} sessions={self.sessions}>"
@@ -159,8 +160,12 @@ class PermissionTable:
         self.sessions += 1
         return WatchedAccess(self, principal, on_revoked)
 
-    def cluster_changed(self) -> None:
-        """Follow objects at their present shards; call it when the shard map has changed."""
+    def cluster_changed(self, shard_map_version: int) -> None:
+        """Follow objects at the shards that have them by the present map."""
+        if shard_map_version == self._map_version:
+            # Brokers and leaders change all the time, and all objects are looked at below.
+            return
+        self._map_version = shard_map_version
         for known in tuple(self._objects.values()):
             stream = known.stream
             if stream is None:

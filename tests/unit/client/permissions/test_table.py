@@ -314,8 +314,11 @@ async def test_what_is_kept_is_followed_again_when_its_watch_ends(world, table, 
 async def test_objects_are_followed_at_the_shard_that_has_them_now(world, table):
     connection = Connection(table)
     await connection.keep(Action.PRODUCE)
+    table.cluster_changed(1)
     world.moved = 1
-    table.cluster_changed()
+    table.cluster_changed(1)
+    assert world.streams[1].watches, "the map is the same"
+    table.cluster_changed(2)
     assert not world.streams[1].watches
     await table.check(ADA, Action.PRODUCE, PAID)
     world.grant("ada")
