@@ -56,7 +56,7 @@ def test_a_node_has_its_own_key_and_no_other(compose: Compose, node: str):
 
 
 def test_a_stranger_gets_nothing_at_a_published_port(compose: Compose, operator: Operator):
-    assert len(PUBLISHED) == 12
+    assert len(PUBLISHED) == 14
     for port in PUBLISHED:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
             plain.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
@@ -121,6 +121,36 @@ def test_renewed_certificates_are_served_without_a_restart(compose: Compose):
         waiting = {port for port in waiting if _certificate_of(port) == before[port]}
         time.sleep(0.5)
     assert {node: compose.described(node)["State"]["StartedAt"] for node in NODES} == began
+
+
+def test_a_new_key_of_tokens_ends_the_former_ones_without_a_restart(
+    compose: Compose, operator: Operator, tmp_path_factory: pytest.TempPathFactory
+):
+    assert _status_of_rest(operator) == 200
+
+    remove = ("--entrypoint", "rm", "certificates", "/authority/token.public.der")
+    compose.run("run", "--rm", "-T", *remove)
+    compose.run("run", "--rm", "-T", "certificates")
+
+    deadline = time.monotonic() + RELOADED_S_MAX
+    while _status_of_rest(operator) != 401:
+        assert time.monotonic() < deadline, "a token of the former key is still taken"
+        time.sleep(0.5)
+    renewed = compose.operator_into(tmp_path_factory.mktemp("operator"))
+    assert _status_of_rest(renewed) == 200
+
+
+def _status_of_rest(operator: Operator) -> int:
+    request = urllib.request.Request(
+        f"{REST_URL}/admin/v2/tenants", headers={"Authorization": f"Bearer {operator.token}"}
+    )
+    trusting = ssl.create_default_context(cafile=operator.ca_file)
+    try:
+        with urllib.request.urlopen(request, context=trusting, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return int(error.code)
 
 
 def _certificate_of(port: int) -> str:
