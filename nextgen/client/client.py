@@ -242,9 +242,10 @@ class Client(LayoutWrites, PermissionWrites, ShadowTopics, Listings):
     ) -> Written:
         """Replace all policies of a tenant, a namespace (``tenant/namespace``) or a topic.
 
-        ``NO_POLICIES`` clears them. ``expected_version`` is the version of the policies themselves,
-        0 if they were never set. Of several writes that expect one version, exactly one is accepted
-        and the others are ``Refused``.
+        Permissions are among them: to change one policy, read them and give the version that was
+        read. ``grant`` and ``revoke`` do. ``NO_POLICIES`` clears them. ``expected_version`` is the
+        version of the policies themselves, 0 if they were never set. Of several writes that expect
+        one version, exactly one is accepted and the others are ``Refused``.
         """
         request = pb.SetPoliciesRequest(
             command_id=new_command_id(),
