@@ -17,6 +17,7 @@ from nextgen.pulsar.keep_alive import KeepAlive
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from protos.pulsar.PulsarApi_pb2 import BaseCommand
 from tests.support.authorization import AllowList
+from tests.support.callers.role_proofs import authenticator, token_of
 from tests.support.pulsar.frames import connect_frame
 from tests.support.pulsar.transport import MemoryTransport
 
@@ -321,6 +322,33 @@ async def test_commands_of_what_was_admitted_are_not_asked_for(world):
 
     assert len(world.connection.handled) == 22
     assert len(world.allow.asked) == asked
+
+
+async def test_behind_a_proxy_the_client_and_the_proxy_have_to_be_allowed():
+    allow = AllowList()
+    greeting = Greeting(
+        authenticator=authenticator(proxy_roles=frozenset({"proxy"})), authorizer=allow
+    )
+    connect = connect_frame(
+        auth_method_name="token", auth_data=token_of("proxy"), original_principal="ada"
+    )
+    for role in ("ada", "proxy"):
+        allow.allow(role, Action.CONNECT, CLUSTER)
+    connection = RecordingConnection(KeepAlive(), greeting)
+    transport = MemoryTransport(connection)
+    allow.allow("ada", Action.PRODUCE, OPEN)
+    transport.receive(connect + producer())
+
+    refusal = transport.commands()[-1].error
+    assert refusal.error == pulsar.AuthorizationError
+    assert refusal.message.startswith("role ada behind proxy proxy has no permission to produce")
+
+    allow.allow("proxy", Action.PRODUCE, OPEN)
+    transport.receive(producer())
+    assert connection.handled == ["PRODUCER"]
+
+    allow.revoke("proxy", Action.PRODUCE, OPEN)
+    assert transport.was_aborted
 
 
 # Order -------------------------------------------------------------------------------------
