@@ -42,6 +42,18 @@ class TokenBucket:
             self.tokens = min(self._capacity + extra_per_s * self._period_s, come)
         return self.tokens
 
+    def spend(self, amount: int, now_s: float) -> bool:
+        """Fill, and charge ``amount``; return whether tokens are left."""
+        passed_s = now_s - self._at_s
+        tokens = self.tokens
+        if passed_s > 0:
+            self._at_s = now_s
+            tokens += passed_s * self._per_s
+            if tokens > self._capacity:
+                tokens = self._capacity
+        self.tokens = tokens = tokens - amount
+        return tokens > 0
+
     def wait_s(self, slice_s: float, extra_per_s: float = 0.0) -> float:
         """Return the time until there are tokens for ``slice_s``, and for one at least.
 

@@ -39,7 +39,9 @@ class PublishThrottle:
         for limiter in self.limiters:
             if not limiter.take(messages, size_bytes):
                 has_room = False
-        if not has_room and publisher not in self._held:
+        if has_room:
+            return
+        if publisher not in self._held:
             self._hold_or_release(publisher, partial(self._look_again, publisher))
             if publisher in self._held:
                 publisher.hold_for_rate(self)

@@ -41,6 +41,7 @@ class RateLimiter:
     ) -> None:
         assert rate, "a rate that bounds nothing needs no limiter"
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._published = published
         self._on_wait = on_wait
         self._waiters: dict[Waiter, None] = {}
@@ -73,15 +74,13 @@ class RateLimiter:
         """Charge what has passed; return whether there is still room."""
         if self._is_closed:
             return True
-        self._fill()
-        has_room = True
-        if self._messages is not None:
-            self._messages.tokens -= messages
-            has_room = self._messages.tokens > 0
+        if self.rate.is_relative:
+            self._fill()
+        now_s = self._time()
+        has_room = self._messages is None or self._messages.spend(messages, now_s)
         if self._bytes is not None:
-            self._bytes.tokens -= size_bytes
             self._message_bytes = size_bytes / (messages or 1)
-            has_room = has_room and self._bytes.tokens > 0
+            has_room = self._bytes.spend(size_bytes, now_s) and has_room
         return has_room
 
     def room(self) -> float:
@@ -133,22 +132,18 @@ class RateLimiter:
         return bucket
 
     def _fill(self) -> None:
-        now_s = self._loop.time()
-        messages, size_bytes = self._extra
+        now_s = self._time()
+        messages, size_bytes = self._published() if self.rate.is_relative else _NO_EXTRA
         if self._messages is not None:
             self._messages.fill(now_s, messages)
         if self._bytes is not None:
             self._bytes.fill(now_s, size_bytes)
 
-    @property
-    def _extra(self) -> tuple[float, float]:
-        return self._published() if self.rate.is_relative else _NO_EXTRA
-
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._fill()
-        messages, size_bytes = self._extra
+        messages, size_bytes = self._published() if self.rate.is_relative else _NO_EXTRA
         delay_s = _GAP_S
         if self._messages is not None:
             delay_s = max(delay_s, self._messages.wait_s(_SLICE_S, messages))

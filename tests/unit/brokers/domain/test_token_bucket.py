@@ -75,7 +75,7 @@ def test_no_more_passes_in_any_time_than_the_rate_allows(amount, period_s, steps
     for step_s, charge in steps:
         now_s += step_s
         if bucket.fill(now_s) > 0:
-            bucket.tokens -= charge
+            assert bucket.spend(charge, now_s) == (bucket.tokens > 0)
             passed.append((now_s, charge))
 
     for index, (began_s, _) in enumerate(passed):
