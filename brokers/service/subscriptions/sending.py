@@ -19,6 +19,8 @@ class Sending:
     def __init__(self, ask: Callable[[], None]) -> None:
         self._ask = ask
         self._sent_before = (0, 0)
+        self._charged = (0, 0)
+        """What of ``total`` is charged already."""
         self._pacing: Pacing | None = None
         self._unacked_max = (CONSUMER_UNACKED_MAX, SUBSCRIPTION_UNACKED_MAX)
 
@@ -27,6 +29,7 @@ class Sending:
         if self._pacing is not None:
             self._pacing.close()
         self._pacing = Pacing(limiters, self._ask) if limiters else None
+        self._charged = self.total(self._dispatcher.consumers)
         self._ask()
 
     def use_unacked(self, consumer_max: int, subscription_max: int) -> None:
@@ -68,8 +71,9 @@ class Sending:
         messages_max = self._pacing.messages_max()
         if not messages_max:
             return False
-        messages, size_bytes = self.total(dispatcher.consumers)
         has_more = dispatcher.run(messages_max)
-        messages_after, bytes_after = self.total(dispatcher.consumers)
-        self._pacing.sent(messages_after - messages, bytes_after - size_bytes)
+        messages, size_bytes = self._charged
+        self._charged = self.total(dispatcher.consumers)
+        if self._charged[0] != messages and self._pacing is not None:
+            self._pacing.sent(self._charged[0] - messages, self._charged[1] - size_bytes)
         return has_more

@@ -20,6 +20,14 @@ def test_a_full_bucket_has_a_period_of_tokens_and_fills_at_the_rate():
     assert bucket.fill(99.0) == 100
 
 
+def test_what_is_not_spent_for_long_is_no_more_than_a_period_has():
+    bucket = TokenBucket(100, 1, 0.0)
+
+    assert bucket.spend(60, 1_000.0)
+    assert bucket.tokens == 40
+    assert not bucket.spend(40, 1_000.0)
+
+
 def test_a_debt_is_paid_before_anything_passes():
     bucket = TokenBucket(100, 1, 0.0)
     bucket.tokens -= 350

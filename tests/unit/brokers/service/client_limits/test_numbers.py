@@ -82,6 +82,27 @@ async def test_a_topic_has_so_many_consumers(world):
     assert isinstance(await clients[2].subscribe("s2"), pulsar.CommandSuccess)
 
 
+async def test_consumers_that_come_at_once_are_counted_too(world):
+    use(world, consumers=2)
+    client = client_at(world, 1)
+
+    requests = [
+        client.start(
+            pulsar.BaseCommand.SUBSCRIBE,
+            topic=TOPIC,
+            subscription=f"s{number}",
+            subType=SHARED,
+            consumer_id=number,
+        )
+        for number in range(5)
+    ]
+    answers = [await client.answer(request) for request in requests]
+
+    refused = [answer for answer in answers if not isinstance(answer, pulsar.CommandSuccess)]
+    assert [answer.error for answer in refused] == 3 * [pulsar.ConsumerBusy]
+    assert world.broker().topics.get(TOPIC).consumers == 2
+
+
 async def test_a_subscription_has_so_many_consumers(world):
     use(world, subscription_consumers=2)
     clients = [client_at(world, port) for port in range(4)]

@@ -167,6 +167,18 @@ async def test_a_topic_that_moves_away_releases_who_was_held(world: BrokerWorld)
     assert client.got(pulsar.BaseCommand.CLOSE_PRODUCER)
 
 
+async def test_a_topic_that_moves_away_waits_for_its_tenants_rate_no_more(world: BrokerWorld):
+    use(world, tenant=TenantLimits(publish=Rate(messages=1)))
+    client = await producer(world)
+    await flooded(world, 0.1, Flood(client))
+    assert client.transport.is_reading_paused
+
+    world.move(TOPIC, "b")
+    await settle()
+
+    assert not client.transport.is_reading_paused
+
+
 async def test_a_connection_that_breaks_is_forgotten(world: BrokerWorld):
     use(world, publish=Rate(messages=1))
     client = await producer(world)
