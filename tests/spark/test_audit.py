@@ -62,9 +62,9 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
         cached = facts.persist()
         clocks = Clocks(settled_ms, LAG_S * 1_000)
         rules = rule_findings(cached, clocks, has_ledger=True)
-        all_rules = rules.unionByName(places.terms_back(places.blocks_of(cached)))
+        all_rules = rules.unionByName(places.terms_back(places.blocks_of(cached))).limit(1_000)
         plan, read_by_rules = plan_of(all_rules), leaves(all_rules)
-        rows = all_rules.limit(1_000).collect()
+        rows = all_rules.collect()
         cached.unpersist()
     found: dict[int, list[tuple[str, Place, Place | None]]] = defaultdict(list)
     for row in rows:
