@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from brokers.adapters.pulsar.connection import BrokerConnection
 from brokers.domain.refusal import Refusal
 from brokers.ports.client_info import ClientInfo
 from brokers.service.client_limits.broker_clients import BrokerClients, Use
 from brokers.service.client_limits.subscribe_counts import SubscribeCounts
+from nextgen.kernel.governance.access import Principal
 from nextgen.kernel.governance.client_limits import (
     NO_TENANT_LIMITS,
     BrokerLimits,
@@ -22,6 +24,7 @@ from nextgen.kernel.limits.inbound import SUBSCRIBERS_COUNTED_MAX
 from nextgen.pulsar.greeting import NO_REQUEST_ID
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.brokers.world import TOPIC, BrokerWorld, FakeClient, settle
+from tests.support.pulsar.transport import MemoryTransport
 
 SHARED = pulsar.CommandSubscribe.Shared
 OTHER = "persistent://public/default/invoices"
@@ -278,6 +281,29 @@ async def test_clients_without_a_role_count_by_their_address(world):
     client.leave()
     await settle()
     assert client_at(world, 2, "10.0.0.1").got(pulsar.BaseCommand.CONNECTED)
+
+
+async def test_a_connection_of_a_role_that_has_too_many_is_refused(world):
+    world.broker_limits = BrokerLimits(role_connections=1)
+    broker = world.broker()
+
+    def connected(host: str, role: str) -> MemoryTransport:
+        connection = BrokerConnection(broker.keep_alive, broker.front.shared)
+        transport = MemoryTransport(connection, peer=(host, 1))
+        connect = pulsar.CommandConnect(client_version="test", protocol_version=20)
+        connection.admit(connect, Principal(role))
+        return transport
+
+    first, second = connected("10.0.0.1", "app"), connected("10.0.0.2", "app")
+    other = connected("10.0.0.1", "other")
+    await settle()
+
+    assert first.commands()[-1].type == pulsar.BaseCommand.CONNECTED
+    assert other.commands()[-1].type == pulsar.BaseCommand.CONNECTED
+    refused = second.commands()[-1].error
+    assert (refused.request_id, refused.error) == (NO_REQUEST_ID, pulsar.NotAllowedError)
+    assert "role app" in refused.message
+    assert second.is_closed
 
 
 async def test_a_role_counts_wherever_it_connects_from():
