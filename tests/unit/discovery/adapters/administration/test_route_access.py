@@ -27,6 +27,12 @@ ANY_ROLE = {
 }
 """What a role without any permission gets, as docs/security.md says."""
 
+BY_THE_BODY = {
+    "POST /admin/v2/namespaces/grantPermissionsOnTopics",
+    "POST /admin/v2/namespaces/revokePermissionsOnTopics",
+}
+"""What names its namespace in the body, and is for its tenant's admins."""
+
 PRODUCING = {
     "GET /lookup/v2/topic/{topic-domain}/{tenant}/{namespace}/{topic}",
     "GET /lookup/v2/topic/{topic-domain}/{tenant}/{namespace}/{topic}/bundle",
@@ -90,7 +96,20 @@ def gets(route: Route, role: str, *actions: AuthAction) -> bool:
 
 
 def routes_of(role: str, *actions: AuthAction) -> set[str]:
-    return {name_of(route) for route in ROUTES if gets(route, role, *actions)}
+    return {name_of(route) for route in ROUTES if gets(route, role, *actions)} - (
+        BY_THE_BODY if role != "root" else set()
+    )
+
+
+@pytest.mark.parametrize("name", sorted(BY_THE_BODY))
+def test_topics_of_a_body_are_granted_by_whoever_may_change_their_namespace(name: str) -> None:
+    route = BY_NAME[name]
+    assert route.body is not None
+    assert route.besides is not None
+    body = [{"topic": "persistent://acme/orders/paid", "role": "ada", "actions": ["produce"]}]
+    request = RestRequest({}, body=route.body.type.validate_python(body))
+
+    assert list(route.besides(request)) == [(Action.CHANGE, Resource.namespace("acme/orders"))]
 
 
 def test_a_role_without_permissions_gets_these_routes_only() -> None:
