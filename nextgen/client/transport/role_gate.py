@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -118,13 +119,15 @@ class RoleGate(_Interceptor):
         async def stream(request: Any, context: Any) -> Any:
             caller = await self._admitted(method, roles, context)
             try:
-                with self._calls.of(caller.name):
+                with self._calls.of(caller.name) as call:
                     answers = inner(request, context)
                     if not hasattr(answers, "__aiter__"):
                         await answers
                         return
-                    async for each in answers:
-                        yield each
+                    async with aclosing(answers):
+                        async for each in answers:
+                            with call.sending():
+                                yield each
             except asyncio.CancelledError:
                 await self._end_if_excluded(caller, context)
                 raise

@@ -307,3 +307,67 @@ async def test_a_client_with_a_certificate_of_its_own_uses_the_port_of_members(
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await for_members.ask(client, WATCH)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+class Aborted(Exception):
+    """What gRPC raises in a handler that aborts."""
+
+
+class SendingContext(Context):
+    """A call's context whose aborts are noted."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.codes: list[grpc.StatusCode] = []
+
+    def peer(self) -> str:
+        return "a test"
+
+    async def abort(self, code: grpc.StatusCode, *_: object, **__: object) -> None:
+        self.codes.append(code)
+        raise Aborted
+
+
+async def sent_by_grpc(gate: RoleGate, context: SendingContext, is_sent: asyncio.Event) -> None:
+    """Iterate a stream of one answer as gRPC does, whose sending takes until ``is_sent``."""
+
+    class Details:
+        method = WATCH
+        invocation_metadata = ()
+
+    async def handler_of(details: Details):
+        return Answers().service(details)
+
+    async def requests():
+        yield b"and wait"
+
+    handler = await gate.intercept_service(handler_of, Details())
+    async for _ in handler.stream_stream(requests(), context):
+        await is_sent.wait()
+
+
+async def test_a_call_that_sends_while_its_caller_is_excluded_ends_with_a_status() -> None:
+    context, is_sent = SendingContext(f"pulsar-nextgen://{CLUSTER}/broker/lost"), asyncio.Event()
+    call = asyncio.create_task(sent_by_grpc(RoleGate(CLUSTER), context, is_sent))
+    await asyncio.sleep(0.01)
+
+    set_excluded(["lost"])
+    is_sent.set()
+
+    with pytest.raises(Aborted):
+        await call
+    assert context.codes == [grpc.StatusCode.UNAUTHENTICATED]
+
+
+async def test_a_call_whose_excluded_caller_reads_nothing_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nextgen.client.transport.open_calls.SENDING_S_MAX", 0.01)
+    context = SendingContext(f"pulsar-nextgen://{CLUSTER}/broker/lost")
+    call = asyncio.create_task(sent_by_grpc(RoleGate(CLUSTER), context, asyncio.Event()))
+    await asyncio.sleep(0.01)
+
+    set_excluded(["lost"])
+
+    with pytest.raises(asyncio.CancelledError):
+        await call
