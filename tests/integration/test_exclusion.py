@@ -33,7 +33,7 @@ async def logged(cluster: LocalCluster, text: str) -> None:
 
 @pytest.mark.timeout(300)
 async def test_an_excluded_broker_is_cut_off_at_once_and_never_comes_back(tmp_path: Path) -> None:
-    async with running(tmp_path / "cluster") as cluster:
+    async with running(tmp_path / "cluster", "") as cluster:
         async with Client(cluster.plan.discovery_endpoints) as client:
             await client.create_tenant("acme")
             await client.create_namespace("acme/orders")
