@@ -25,6 +25,8 @@ from nextgen.cli.local.plan import (
     NodePlan,
     make_plan_on_free_ports,
 )
+from nextgen.runtime.security.client_token import use_token_file
+from nextgen.runtime.security.process_tls import tls_in_use, use_tls
 from tests.support.processes.fork_server import IS_AVAILABLE, AsyncWarmProcess, start_warm
 
 __all__ = ["MINIMAL", "ClusterSize", "LocalCluster", "blocking_cluster", "running_cluster"]
@@ -119,6 +121,7 @@ def blocking_cluster(
     plan = make_plan_on_free_ports(size or ClusterSize(), cluster_id="test")
     plan = replace(plan, authentication=authentication, authorization=authorization, tls=tls)
     blocking = BlockingCluster(LocalCluster(plan, data_dir), loop)
+    before = tls_in_use()
     try:
         blocking.run(blocking.cluster.start())
         blocking.wait_ready()
@@ -126,6 +129,9 @@ def blocking_cluster(
     finally:
         with contextlib.suppress(Exception):
             blocking.run(blocking.cluster.stop())
+        # This process was the cluster's operator, and others' tests follow.
+        use_tls(before)
+        use_token_file(None)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
