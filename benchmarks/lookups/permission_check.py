@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import base64
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -24,16 +25,13 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from benchmarks.lookups.lookup_windows import ask, merged
 from benchmarks.lookups.pulsar_codec import AtOneBroker, lookup
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
 from nextgen.client.permissions.session import WatchedAccess
 from nextgen.client.permissions.table import PermissionTable
-from nextgen.harness.load.measure import summary_of_counts
-from nextgen.harness.load.process import run_job
 from nextgen.harness.perf.bench import Bench, make_namespace
 from nextgen.harness.perf.lookup import prepare_assigned
 from nextgen.kernel.governance.access import Action, Principal, Resource
@@ -110,57 +108,14 @@ class TwoNodes(LocalCluster):
         return command
 
 
-async def ask(
-    bench: Bench, cluster: TwoNodes, arguments: argparse.Namespace, node_id: str, in_flight: int
-) -> dict[str, Any]:
-    """Return what one window of one generator at one of the nodes costs."""
-    process = psutil.Process(cluster.process_id(node_id))
-    cpu_s: dict[str, float] = {}
-
-    def hear(message: dict[str, Any]) -> None:
-        if "event" in message:
-            cpu_s[message["event"]] = sum(process.cpu_times()[:2])
-
-    job = {
-        "kind": "pulsar_lookup",
-        "pulsar": cluster.plan.node(node_id).pulsar,
-        "ca_file": "",
-        "brokers": [],
-        "topics": bench.topics("topic", arguments.topics).as_json(),
-        "is_partition_metadata": False,
-        "connections": arguments.connections,
-        "in_flight": in_flight,
-        "warm_seconds": 1,
-        "seconds": arguments.seconds,
-        "check_every": 0,
-    }
-    result = await run_job(job, hear, timeout_ms=int(60_000 + arguments.seconds * 1_000))
-    return {
-        "answers": result["answers"],
-        "seconds": result["seconds"],
-        "cpu_seconds": cpu_s["measured"] - cpu_s["measuring"],
-        "latency_us": result["latency_us"],
-        "errors": result["errors"],
-    }
-
-
-def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    answers, cpu_s = (sum(part[name] for part in parts) for name in ("answers", "cpu_seconds"))
-    return {
-        "rate": round(answers / sum(part["seconds"] for part in parts)),
-        "answers_per_core_second": round(answers / cpu_s),
-        "errors": sum(part["errors"] for part in parts),
-        **summary_of_counts([part["latency_us"] for part in parts]),
-    }
-
-
 async def compare(
     bench: Bench, cluster: TwoNodes, arguments: argparse.Namespace, in_flight: int
 ) -> dict[str, Any]:
     parts: dict[str, list[dict[str, Any]]] = {OPEN: [], PERMITTED: []}
     for _ in range(arguments.rounds):
         for node_id, measured in parts.items():
-            measured.append(await ask(bench, cluster, arguments, node_id, in_flight))
+            process_id, address = cluster.process_id(node_id), cluster.plan.node(node_id).pulsar
+            measured.append(await ask(bench, process_id, address, arguments, in_flight))
     free, permitted = merged(parts[OPEN]), merged(parts[PERMITTED])
     share = 100 * permitted["answers_per_core_second"] / free["answers_per_core_second"]
     return {"open": free, "permitted": permitted, "permitted_percent_of_open": round(share, 1)}
@@ -188,7 +143,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "goal_us": GOAL_US,
         "bulk": bulk,
         "single": single,
-        "load_average": psutil.getloadavg(),
+        "load_average": os.getloadavg(),
         "run": {
             "topics": arguments.topics,
             "connections": arguments.connections,

@@ -11,18 +11,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from benchmarks.lookups.lookup_windows import ask, merged
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, NodePlan, make_plan_on_free_ports
 from nextgen.cli.local.security import authority_file
-from nextgen.harness.load.measure import summary_of_counts
-from nextgen.harness.load.process import run_job
 from nextgen.harness.perf.bench import Bench, make_namespace
 from nextgen.harness.perf.lookup import prepare_assigned
 
@@ -45,58 +43,19 @@ class BothPorts(LocalCluster):
         return [*command, "--pulsar-listen", self.plain_address]
 
 
-async def ask(
-    bench: Bench, cluster: BothPorts, arguments: argparse.Namespace, *, tls: bool, in_flight: int
-) -> dict[str, Any]:
-    """Return what one window of one generator at one of the ports costs."""
-    node = cluster.plan.of_kind("discovery")[0]
-    process = psutil.Process(cluster.process_id(node.node_id))
-    cpu_s: dict[str, float] = {}
-
-    def hear(message: dict[str, Any]) -> None:
-        if "event" in message:
-            cpu_s[message["event"]] = sum(process.cpu_times()[:2])
-
-    job = {
-        "kind": "pulsar_lookup",
-        "pulsar": node.pulsar if tls else cluster.plain_address,
-        "ca_file": str(authority_file(cluster.data_dir)) if tls else "",
-        "brokers": [],
-        "topics": bench.topics("topic", arguments.topics).as_json(),
-        "is_partition_metadata": False,
-        "connections": arguments.connections,
-        "in_flight": in_flight,
-        "warm_seconds": 1,
-        "seconds": arguments.seconds,
-        "check_every": 0,
-    }
-    result = await run_job(job, hear, timeout_ms=int(60_000 + arguments.seconds * 1_000))
-    return {
-        "answers": result["answers"],
-        "seconds": result["seconds"],
-        "cpu_seconds": cpu_s["measured"] - cpu_s["measuring"],
-        "latency_us": result["latency_us"],
-        "errors": result["errors"],
-    }
-
-
-def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    answers, cpu_s = (sum(part[name] for part in parts) for name in ("answers", "cpu_seconds"))
-    return {
-        "rate": round(answers / sum(part["seconds"] for part in parts)),
-        "answers_per_core_second": round(answers / cpu_s),
-        "errors": sum(part["errors"] for part in parts),
-        **summary_of_counts([part["latency_us"] for part in parts]),
-    }
-
-
 async def compare(
     bench: Bench, cluster: BothPorts, arguments: argparse.Namespace, in_flight: int
 ) -> dict[str, Any]:
+    node = cluster.plan.of_kind("discovery")[0]
+    process_id = cluster.process_id(node.node_id)
     parts: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for _ in range(arguments.rounds):
         for tls, measured in parts.items():
-            measured.append(await ask(bench, cluster, arguments, tls=tls, in_flight=in_flight))
+            address = node.pulsar if tls else cluster.plain_address
+            ca_file = str(authority_file(cluster.data_dir)) if tls else ""
+            measured.append(
+                await ask(bench, process_id, address, arguments, in_flight, ca_file=ca_file)
+            )
     plain, secured = merged(parts[False]), merged(parts[True])
     share = 100 * secured["answers_per_core_second"] / plain["answers_per_core_second"]
     return {"plain": plain, "tls": secured, "tls_percent_of_plain": round(share, 1)}
@@ -118,7 +77,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "bulk": bulk,
         "single": single,
         "goal_percent": GOAL_PERCENT,
-        "load_average": psutil.getloadavg(),
+        "load_average": os.getloadavg(),
         "run": {
             "topics": arguments.topics,
             "connections": arguments.connections,
