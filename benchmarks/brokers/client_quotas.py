@@ -1,4 +1,4 @@
-"""Is a limited topic kept to its rate, and what do limits cost whom they do not bound?
+"""Measures how well a broker keeps a topic to its rate, and what limits cost other topics.
 
 Stock clients, in processes of their own, publish to one broker. First one sends 100 messages/s to a
 topic without limits, alone; then again, while another floods a topic that may have ``--limit`` a
@@ -58,7 +58,7 @@ class Load:
     @classmethod
     async def start(cls, cluster: Bench, topic: str, seconds: float, *more: str) -> Load:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.support.quota_load"),
+            *(sys.executable, "-m", "benchmarks.brokers.quota_load"),
             *("--service-url", f"pulsar://{cluster.pulsar}", "--topic", name(cluster, topic)),
             *("--seconds", str(seconds), *more),
             stdout=asyncio.subprocess.PIPE,

@@ -3,7 +3,7 @@
 ``--rate 0`` publishes as fast as the broker takes it. ``--read-back`` compares what is stored with
 what was acknowledged. A first line is printed once the first message is acknowledged.
 
-python -m benchmarks.support.quota_load --service-url pulsar://… --topic t --seconds 20 --rate 100
+python -m benchmarks.brokers.quota_load --service-url pulsar://… --topic t --seconds 20 --rate 100
 """
 
 from __future__ import annotations
