@@ -1,4 +1,4 @@
-"""What do many TLS handshakes that never end cost a discovery process, and whom do they disturb?
+"""Measures what TLS handshakes that never end cost a discovery process and its other clients.
 
 Another process opens so many connections to ``pulsar+ssl``, sends the beginning of a handshake on
 each and holds them all. Beside it a stock of connections asks for warm lookups, and a client

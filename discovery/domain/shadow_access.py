@@ -29,7 +29,8 @@ def needs_of_new_topic(properties: Mapping[str, str] | None) -> Needs:
 
 
 def needs_of_shadows(shadows: Iterable[str]) -> Needs:
-    """Return what whoever sets a source's list of shadows needs besides: to change each of them.
+    """Return the needs of a request that sets these shadows of a source, beside those of its path:
+    to change each shadow.
 
     Raises:
         InvalidName: One is no topic's name.

@@ -207,7 +207,7 @@ class KnownObject:
     # As the stream calls it -----------------------------------------------------------------------
 
     def on_reset(self) -> None:
-        # Connections go on by what was known, until the snapshot says what there is.
+        # The former facts still decide about open connections, until the snapshot is complete.
         self._is_snapshot = True
         self._position = 0
 

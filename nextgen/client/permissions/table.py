@@ -201,7 +201,7 @@ class PermissionTable:
         return self._may_now(principal, action, target, subscription)
 
     def may_keep(self, principal: Principal, kept: Kept) -> bool:
-        """Return whether something that was allowed still is, by what was known last."""
+        """Return whether a use that was allowed is still allowed by the last known facts."""
         action, resource, subscription = kept
         target = target_of(resource)
         facts = self._last_known(target)

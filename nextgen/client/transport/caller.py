@@ -1,4 +1,4 @@
-"""Who calls: settled by ``ClientGate``, read by whoever serves the call."""
+"""The principal of a gRPC call: ``ClientGate`` sets it, the servicer of the call reads it."""
 
 from __future__ import annotations
 

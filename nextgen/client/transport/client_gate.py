@@ -83,8 +83,8 @@ class ClientGate(_Interceptor):
         return self._unless_operator(handler, lambda _: admitted) if has_certificates else admitted
 
     def _unless_operator(self, handler: _Handler, admitted: Callable[[Any], _Handler]) -> _Handler:
-        """Return what serves operators by ``handler``, and others by what ``admitted`` returns for
-        the context of their call."""
+        """Return a handler that passes calls of operators to ``handler``, and other calls to the
+        handler that ``admitted`` returns for their context."""
 
         def choose(context: Any) -> Callable[[Any, Any], Any]:
             holder = caller_of(context)
@@ -133,7 +133,7 @@ def _made(handler: _Handler, behaviour: Callable[[Any, Any], Any]) -> _Handler:
 def _of_certificate(
     handler: _Handler, context: Any, original: str, authenticator: Authenticator
 ) -> _Handler:
-    """Return what serves a call without a header: as whom its caller's certificate says."""
+    """Return the handler of a call without a header: its role is that of its certificate."""
     try:
         credentials = credentials_in(None, certificate_of(context), authenticator)
         found = authenticator.authenticate_now(credentials)

@@ -41,7 +41,7 @@ _PRODUCE = frozenset({AuthAction.PRODUCE})
 _CONSUME = frozenset({AuthAction.CONSUME})
 
 Needs = Need | frozenset[AuthAction]
-"""With actions: the tenant's admins may, and whoever is permitted one of the actions."""
+"""A set of actions stands for the tenant's admins, and each role that is permitted one of them."""
 
 NEEDS: Mapping[tuple[ResourceKind, Action], Needs] = MappingProxyType(
     {

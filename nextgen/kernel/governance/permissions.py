@@ -137,7 +137,7 @@ def granted_subscription(
 ) -> SubscriptionPermissions:
     """Return ``permissions`` by which only ``roles`` may use ``subscription``.
 
-    Without any role nothing is said about the subscription: whoever may consume may use it.
+    With no role the subscription is restricted no more: each role that may consume may use it.
     """
     others = [each for each in permissions if each.subscription != subscription]
     chosen = {*roles}
@@ -147,7 +147,7 @@ def granted_subscription(
 
 
 def subscription_roles(permissions: SubscriptionPermissions, subscription: str) -> tuple[str, ...]:
-    """Return the only roles that may use ``subscription``; empty if nothing is said about it."""
+    """Return the only roles that may use ``subscription``; empty if it is not restricted."""
     at = bisect_left(permissions, subscription, key=_subscription)
     if at < len(permissions) and permissions[at].subscription == subscription:
         return permissions[at].roles

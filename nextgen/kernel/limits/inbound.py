@@ -253,7 +253,7 @@ leader, and less than a stock client waits for any answer."""
 
 PERMISSION_IDLE_MS = 300_000
 """Permissions that were not asked for so long are not followed any longer, unless a connection
-keeps something by them: effective writes wait for whoever follows."""
+uses what they allow. Effective writes wait for each process that follows an object."""
 
 PERMISSION_SWEEP_MS = 30_000
 """Interval at which idle permissions are looked for."""
