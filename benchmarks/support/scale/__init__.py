@@ -1,0 +1,1 @@
+"""What benchmarks/cluster/hundred_million.py consists of: names, load files, callers, phases."""
