@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import assert_never
+from typing import Any, TypeVar, assert_never
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.events.generations import EPOCHS_MAX
 from nextgen.kernel.limits.cluster import SLOT_COUNT
+from shards.domain.slots.events import (
+    CameSlots,
+    CountedUnits,
+    IncomingSlots,
+    OutgoingSlots,
+    SlotEvent,
+    SlotRanges,
+    SlotRowsCopied,
+    SlotRowsRemoved,
+    SlotsIncoming,
+    SlotsReclaimed,
+    SlotsRefused,
+    SlotsReleased,
+    united,
+    without,
+)
 
-SlotRanges = tuple[tuple[int, int], ...]
-"""Inclusive ranges, ascending, not touching each other."""
+MOVES_REMEMBERED_MAX = 64
+"""The last adoptions that a shard's record has: by them retries find first outcomes elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptSlots:
-    """Adopt the slots that the shard map gives this shard. Once: slots do not move yet."""
+    """Adopt the slots that the shard map gives this shard, as the first event of its log."""
 
     ranges: SlotRanges
     shard_map_version: int
@@ -44,8 +60,18 @@ class MarkRestore:
 
 @dataclass(frozen=True, slots=True)
 class SlotsAdopted:
+    """The shard has ``ranges`` from here on, all of them. ``move_id`` 0: of no move; else ``came``
+    are the slots that came from ``from_shard``, which released them at ``from_position``."""
+
     ranges: SlotRanges
     shard_map_version: int
+    move_id: int = 0
+    came: SlotRanges = ()
+    from_shard: int = 0
+    from_position: int = 0
+    session_units: tuple[CountedUnits, ...] = ()
+    tenant_units: tuple[CountedUnits, ...] = ()
+    least_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +82,7 @@ class RestoreMarked:
 
 
 ShardCommand = AdoptSlots | MarkRestore
-ShardEvent = SlotsAdopted | RestoreMarked
+ShardEvent = SlotsAdopted | RestoreMarked | SlotEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +98,11 @@ class Shard:
     restore_phase: str = ""
     least_epoch: int = 0
     """No unit or broker session gets an earlier epoch."""
+
+    incoming: tuple[IncomingSlots, ...] = ()
+    outgoing: tuple[OutgoingSlots, ...] = ()
+    came: tuple[CameSlots, ...] = ()
+    """The last adoptions, oldest first."""
 
     @property
     def is_restoring(self) -> bool:
@@ -110,7 +141,7 @@ def evolve(shard: ShardSelf, event: ShardEvent) -> ShardSelf:
     """Return ``shard`` as it is after ``event``."""
     match event:
         case SlotsAdopted():
-            return Shard(event.ranges, event.shard_map_version)
+            return _after_adoption(shard, event)
         case RestoreMarked():
             assert shard is not None, "slots are adopted before anything else"
             return replace(
@@ -120,7 +151,87 @@ def evolve(shard: ShardSelf, event: ShardEvent) -> ShardSelf:
                 least_epoch=max(shard.least_epoch, event.least_epoch),
             )
         case _:
+            assert shard is not None, "slots are adopted before anything else"
+            return _after_move(shard, event)
+
+
+def _after_adoption(shard: ShardSelf, event: SlotsAdopted) -> Shard:
+    if shard is None or not event.move_id:
+        before = shard or Shard((), 0)
+        return replace(before, ranges=event.ranges, shard_map_version=event.shard_map_version)
+    came = CameSlots(event.move_id, event.came, event.from_shard, event.from_position)
+    return replace(
+        shard,
+        ranges=event.ranges,
+        shard_map_version=event.shard_map_version,
+        least_epoch=max(shard.least_epoch, event.least_epoch),
+        incoming=_other_moves(shard.incoming, event.move_id),
+        came=(*shard.came, came)[-MOVES_REMEMBERED_MAX:],
+    )
+
+
+def _after_move(shard: Shard, event: SlotEvent) -> Shard:
+    match event:
+        case SlotsIncoming():
+            incoming = IncomingSlots(
+                event.move_id, event.ranges, event.from_shard, tail_position=event.tail_position
+            )
+            return replace(shard, incoming=(*shard.incoming, incoming))
+        case SlotRowsCopied():
+            return _with_incoming(
+                shard,
+                event.move_id,
+                scanned_kind=event.scanned_kind,
+                scanned_after=event.scanned_after,
+                tail_position=event.tail_position,
+            )
+        case SlotsReleased():
+            outgoing = OutgoingSlots(
+                event.move_id,
+                event.ranges,
+                event.to_shard,
+                event.session_units,
+                event.tenant_units,
+                event.least_epoch,
+            )
+            return replace(
+                shard,
+                ranges=without(shard.ranges, event.ranges),
+                outgoing=(*shard.outgoing, outgoing),
+            )
+        case SlotsRefused():
+            return _with_incoming(shard, event.move_id, is_refused=True)
+        case SlotsReclaimed():
+            back = next(each for each in shard.outgoing if each.move_id == event.move_id)
+            return replace(
+                shard,
+                ranges=united(shard.ranges, back.ranges),
+                outgoing=_other_moves(shard.outgoing, event.move_id),
+            )
+        case SlotRowsRemoved():
+            if not event.is_last:
+                return shard
+            return replace(
+                shard,
+                incoming=_other_moves(shard.incoming, event.move_id),
+                outgoing=_other_moves(shard.outgoing, event.move_id),
+            )
+        case _:
             assert_never(event)
+
+
+_Move = TypeVar("_Move", IncomingSlots, OutgoingSlots)
+
+
+def _other_moves(moves: tuple[_Move, ...], move_id: int) -> tuple[_Move, ...]:
+    return tuple([each for each in moves if each.move_id != move_id])
+
+
+def _with_incoming(shard: Shard, move_id: int, **changes: Any) -> Shard:
+    incoming = [
+        replace(each, **changes) if each.move_id == move_id else each for each in shard.incoming
+    ]
+    return replace(shard, incoming=tuple(incoming))
 
 
 def _decide_adopt(shard: ShardSelf, command: AdoptSlots) -> Accepted[ShardEvent] | Rejected:

@@ -7,7 +7,7 @@ decides, reads or writes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from shards.domain.scalable import events as scalable
 from shards.domain.scalable import loads as scalable_loads
 from shards.domain.scalable import state as scalable_state
 from shards.domain.shadows import source as shadow_source
+from shards.domain.slots import events as slots
 from shards.domain.states import LoadStates, StateKind, States
 from shards.wire.event import DomainEvent
 
@@ -35,6 +36,8 @@ class Route:
     ``is_birth``: there is no state before it, so none is read.
     ``total``: what it adds to the number of objects of its kind.
     ``also``: another state that it changes.
+    ``is_row``: it is a row of a moving slot. Whether it adds to the number of objects depends on
+    what was there; the units in it are counted with the shard's slots.
     """
 
     kind: StateKind
@@ -43,6 +46,7 @@ class Route:
     is_birth: bool = False
     total: int = 0
     also: Route | None = None
+    is_row: bool = False
 
 
 def _name(event: Any) -> str:
@@ -113,6 +117,12 @@ ROUTES: dict[type, Route] = {
     broker_session.BrokerLoadReported: _SESSION,
     shard.SlotsAdopted: _SHARD,
     shard.RestoreMarked: _SHARD,
+    slots.SlotsIncoming: _SHARD,
+    slots.SlotRowsCopied: _SHARD,
+    slots.SlotsReleased: _SHARD,
+    slots.SlotsRefused: _SHARD,
+    slots.SlotsReclaimed: _SHARD,
+    slots.SlotRowsRemoved: _SHARD,
     parent_gate.ParentGateOpened: _GATE,
     parent_gate.ParentGateClosed: _GATE,
     shadow_source.ShadowSourceCreated: replace(_SOURCE, is_birth=True, total=1),
@@ -143,31 +153,36 @@ ROUTES: dict[type, Route] = {
 }
 
 
+_ROW_ROUTES = {
+    kind: Route(
+        kind,
+        key=lambda row: row.key,
+        evolve=lambda _, row: getattr(row, "state", None),
+        is_row=True,
+    )
+    for kind in StateKind
+}
+"""Of ``SlotRow`` and ``SlotKey``, which leaves nothing under the key."""
+
+_WITH_ROWS = frozenset({slots.SlotRowsCopied, slots.SlotRowsRemoved})
+
+_COUNTED = frozenset({route.kind for route in ROUTES.values() if route.total})
+"""The kinds of objects whose number is kept. Rows that move count where they are stored."""
+
+
 def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
     """Return every state that ``events`` change, as it is after all of them.
 
     ``load`` is called at most twice per kind, with all keys at once, for what the events build on.
     """
-    routed: list[tuple[Route, str, DomainEvent]] = []
     states: States = defaultdict(dict)
     wanted: dict[StateKind, set[str]] = defaultdict(set)
-    for event in events:
-        route: Route | None = ROUTES[event.__class__]
-        while route is not None:
-            key = route.key(event)
-            routed.append((route, key, event))
-            known = states[route.kind]
-            if key not in known:
-                known[key] = None
-                if not (route.is_birth or _is_first_assignment(event)):
-                    wanted[route.kind].add(key)
-            route = route.also
+    routed = [*_routed(events, states, wanted)]
     for kind, keys in wanted.items():
         states[kind].update(load(kind, keys))
 
     sums: Counter[tuple[StateKind, str]] = Counter()
     totals: Counter[StateKind] = Counter()
-    assigned = StateKind.ASSIGNMENT
     for route, key, event in routed:
         known = states[route.kind]
         before: Any = known[key]
@@ -175,12 +190,51 @@ def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
         known[key] = after
         if route.total:
             totals[route.kind] += route.total
-        elif route.kind is assigned:
+        elif route.is_row:
+            if route.kind in _COUNTED:
+                totals[route.kind] += (after is not None) - (before is not None)
+        elif route.kind is StateKind.ASSIGNMENT:
             _count_units(sums, before, after)
+        elif route.kind is StateKind.SHARD:
+            _count_moved_units(sums, before, event)
     for of_kind, change in totals.items():
         sums[StateKind.TOTAL, of_kind.value] += change
     _add_sums(states, sums, load)
     return states
+
+
+def _routed(
+    events: Iterable[DomainEvent], states: States, wanted: dict[StateKind, set[str]]
+) -> Iterator[tuple[Route, str, Any]]:
+    """Yield what changes a state, with its route and key, in order.
+
+    Every key is noted in ``states``; in ``wanted``, the keys whose state has to be loaded.
+    """
+    for event in events:
+        route: Route | None = ROUTES[event.__class__]
+        while route is not None:
+            key = route.key(event)
+            known = states[route.kind]
+            if key not in known:
+                known[key] = None
+                if not (route.is_birth or _is_first_assignment(event)):
+                    wanted[route.kind].add(key)
+            yield route, key, event
+            route = route.also
+        for row in _moving_rows(event) if event.__class__ in _WITH_ROWS else ():
+            kind = StateKind(row.kind)
+            known = states[kind]
+            if row.key not in known:
+                known[row.key] = None
+                wanted[kind].add(row.key)
+            yield _ROW_ROUTES[kind], row.key, row
+
+
+def _moving_rows(event: Any) -> Iterable[slots.SlotRow | slots.SlotKey]:
+    rows: Iterable[slots.SlotRow | slots.SlotKey] = (
+        event.rows if isinstance(event, slots.SlotRowsCopied) else event.keys
+    )
+    return rows
 
 
 def _is_first_assignment(event: DomainEvent) -> bool:
@@ -201,6 +255,27 @@ def _count_units(
         change += 1
     if change and after is not None:
         sums[StateKind.TENANT_USAGE, after.tenant] += change
+
+
+def _count_moved_units(
+    sums: Counter[tuple[StateKind, str]], before: shard.ShardSelf, event: DomainEvent
+) -> None:
+    """Count the assigned units of slots that a shard adopts, releases or reclaims."""
+    moved: shard.SlotsAdopted | slots.SlotsReleased | slots.OutgoingSlots
+    if isinstance(event, shard.SlotsAdopted | slots.SlotsReleased):
+        moved = event
+    elif isinstance(event, slots.SlotsReclaimed):
+        assert before is not None, "slots are released before they are reclaimed"
+        moved = next(each for each in before.outgoing if each.move_id == event.move_id)
+    else:
+        return
+    sign = -1 if isinstance(event, slots.SlotsReleased) else 1
+    for kind, counted in (
+        (StateKind.USAGE, moved.session_units),
+        (StateKind.TENANT_USAGE, moved.tenant_units),
+    ):
+        for each in counted:
+            sums[kind, each.of] += sign * each.units
 
 
 def _add_sums(states: States, sums: Counter[tuple[StateKind, str]], load: LoadStates) -> None:

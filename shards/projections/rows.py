@@ -34,6 +34,7 @@ from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections import tables
+from shards.projections.move_fields import pack_moves, unpack_moves
 from shards.projections.row_fields import RowFields
 from shards.wire.scalable import (
     pack_scalable_topic,
@@ -213,12 +214,14 @@ def _shard_row(_: str, state: Shard) -> tuple[Any, ...]:
         state.restore_id,
         state.restore_phase,
         state.least_epoch,
+        pack_moves(state),
     )
 
 
 def _shard(row: Row) -> Shard:
-    _, ranges, *rest = row
-    return Shard(tuple([(first, last) for first, last in json.loads(ranges)]), *rest)
+    _, ranges, *rest, moves = row
+    owned = tuple([(first, last) for first, last in json.loads(ranges)])
+    return Shard(owned, *rest, **unpack_moves(moves))
 
 
 def _number_row(key: str, state: int) -> tuple[Any, ...]:

@@ -62,6 +62,10 @@ WITHOUT_ANNOUNCED = 0x6717_DA06
 """Fingerprint of the tables before the capacity of a live broker could be changed."""
 
 
+WITHOUT_MOVES = 0x79A3_E179
+"""Fingerprint of the tables before slots moved between shards."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
@@ -76,7 +80,9 @@ def open_view_store(directory: Path) -> ViewStore:
     }
     since_shadows = {version: _then(each, _add_shadows) for version, each in upgrades.items()}
     since_shadows[WITHOUT_ANNOUNCED] = _nothing
-    complete = {version: _then(each, _add_announced) for version, each in since_shadows.items()}
+    announced = {version: _then(each, _add_announced) for version, each in since_shadows.items()}
+    announced[WITHOUT_MOVES] = _nothing
+    complete = {version: _then(each, _add_moves) for version, each in announced.items()}
     return ViewStore(directory, METADATA, fold, upgrades=complete)
 
 
@@ -107,6 +113,13 @@ def _add_announced(connection: sqlite3.Connection) -> None:
     added = _added_columns(connection, BROKER_SESSIONS)
     if added:
         recreate_table(connection, BROKER_SESSIONS, added)
+
+
+def _add_moves(connection: sqlite3.Connection) -> None:
+    """Add the column: no slot of before has moved."""
+    added = _added_columns(connection, SHARD_META)
+    if added:
+        recreate_table(connection, SHARD_META, added)
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:

@@ -213,6 +213,9 @@ SHARD_META = Table(
     _text("restore_id"),
     _text("restore_phase"),
     _number("least_epoch"),
+    _text(
+        "slot_moves"
+    ),  # JSON of moves under way and past: see ``rows``. "" if there never was one.
     sqlite_with_rowid=False,
 )
 

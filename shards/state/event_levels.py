@@ -24,6 +24,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable.vocabulary import ChangeKind
 from shards.domain.shadows import source as shadow_source
+from shards.domain.slots import events as slots
 from shards.wire.event import DomainEvent, stored_name
 
 EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
@@ -54,6 +55,12 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     broker_session.CapacityGranted: 1,
     shard.SlotsAdopted: 1,
     shard.RestoreMarked: 6,
+    slots.SlotsIncoming: 11,
+    slots.SlotRowsCopied: 11,
+    slots.SlotsReleased: 11,
+    slots.SlotsRefused: 11,
+    slots.SlotsReclaimed: 11,
+    slots.SlotRowsRemoved: 11,
     parent_gate.ParentGateOpened: 1,
     parent_gate.ParentGateClosed: 1,
     shadow_source.ShadowSourceCreated: 9,
@@ -89,8 +96,12 @@ _LATER_CHANGES: Final = {ChangeKind.RESTORE: 8, ChangeKind.MIGRATE: 8}
 _LATER_GATES: Final = {ParentKind.TOPIC: 9}
 """Kinds of parents that are later than the events of their gates."""
 
+_MOVE_LEVEL: Final = 11
+"""Of a ``SlotsAdopted`` that ends a move: earlier releases would lose what goes along."""
+
 _WITH_KINDS: Final = frozenset(
     {
+        shard.SlotsAdopted,
         scalable.LayoutChangePlanned,
         scalable.LayoutChanged,
         parent_gate.ParentGateOpened,
@@ -113,6 +124,8 @@ def _level(event: DomainEvent) -> int:
         return _LATER_CHANGES.get(event.kind, level)
     if isinstance(event, parent_gate.ParentGateOpened | parent_gate.ParentGateClosed):
         return _LATER_GATES.get(event.kind, level)
+    if isinstance(event, shard.SlotsAdopted) and event.move_id:
+        return _MOVE_LEVEL
     return level
 
 

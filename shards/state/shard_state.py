@@ -22,7 +22,8 @@ from nextgen.kernel.errors import StaleShardMap, Unavailable
 from nextgen.kernel.events.decider import Accepted
 from nextgen.replication.ports import Commit, ReplicatedLog
 from shards.domain import shard
-from shards.domain.shard import AdoptSlots, SlotRanges
+from shards.domain.shard import AdoptSlots
+from shards.domain.slots.events import SlotRanges
 from shards.projections.rows import Query
 from shards.state.command_outcomes import CommandOutcomes
 from shards.state.proposer import Proposer

@@ -30,6 +30,7 @@ from shards.domain.scalable.events import ScalableTopicEvent, SegmentLoadsRecord
 from shards.domain.shadows import source as shadow_source
 from shards.wire.scalable import SCALABLE_EVENTS
 from shards.wire.session_event import SESSION_EVENTS
+from shards.wire.slot_event import SLOT_EVENTS
 
 SCHEMA_VERSION_MAX = 1
 """The latest schema that this program reads. A stored 0 means 1."""
@@ -217,14 +218,6 @@ _GATE: dict[str, Any] = {
 }
 
 
-def _to_ranges(ranges: shard.SlotRanges) -> list[pb.SlotRange]:
-    return [pb.SlotRange(first=first, last=last) for first, last in ranges]
-
-
-def _from_ranges(stored: Sequence[pb.SlotRange]) -> shard.SlotRanges:
-    return tuple([(each.first, each.last) for each in stored])
-
-
 _EVENTS: dict[str, FieldMap[Any, Any]] = {
     "tenant_created": FieldMap(tenant.TenantCreated, pb.TenantCreated, converted=_PROPERTIES),
     "tenant_properties_set": FieldMap(
@@ -258,9 +251,6 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
         optional={"decision": None},
     ),
     "topic_unassigned": FieldMap(assignment.TopicUnassigned, pb.TopicUnassigned),
-    "slots_adopted": FieldMap(
-        shard.SlotsAdopted, pb.SlotsAdopted, converted={"ranges": (_to_ranges, _from_ranges)}
-    ),
     "restore_marked": FieldMap(
         shard.RestoreMarked,
         pb.RestoreMarked,
@@ -274,6 +264,7 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
     "shadow_source_removed": FieldMap(shadow_source.ShadowSourceRemoved, pb.ShadowSourceRemoved),
     **SESSION_EVENTS,
     **SCALABLE_EVENTS,
+    **SLOT_EVENTS,
 }
 
 _ENCODERS: dict[type, Callable[[Any], pb.Event]] = {

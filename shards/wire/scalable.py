@@ -149,6 +149,10 @@ _TOPIC_LOADS = FieldMap(
 )
 
 
+topic_loads_message = _TOPIC_LOADS.to_stored
+topic_loads_state = _TOPIC_LOADS.from_stored
+
+
 def pack_topic_loads(state: loads.TopicLoads) -> bytes:
     """Return loads as their row has them: equal loads give equal bytes."""
     return _TOPIC_LOADS.to_stored(state).SerializeToString(deterministic=True)

@@ -16,7 +16,7 @@ from nextgen.kernel.events.decider import RejectionCode
 EVENT_LEVEL_UNREPORTED = 1
 """The level of a process that reports none: it is of a release before levels existed."""
 
-EVENT_LEVEL = 10
+EVENT_LEVEL = 11
 """The level of this program. Raised by one with the first event type, or form of an entry, that the
 release before does not know; never lowered."""
 

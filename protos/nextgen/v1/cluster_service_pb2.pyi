@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "leader", "broker", "heartbeat", "members", "load", "window")
+    __slots__ = ("hello", "leader", "broker", "heartbeat", "members", "load", "window", "slot_move")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class NodeMessage(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SLOT_MOVE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     leader: LeaderReport
     broker: BrokerReport
@@ -25,7 +26,8 @@ class NodeMessage(_message.Message):
     members: MembersReport
     load: BrokerLoad
     window: _events_pb2.LookupWindowRecorded
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., members: _Optional[_Union[MembersReport, _Mapping]] = ..., load: _Optional[_Union[BrokerLoad, _Mapping]] = ..., window: _Optional[_Union[_events_pb2.LookupWindowRecorded, _Mapping]] = ...) -> None: ...
+    slot_move: SlotMoveReport
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., members: _Optional[_Union[MembersReport, _Mapping]] = ..., load: _Optional[_Union[BrokerLoad, _Mapping]] = ..., window: _Optional[_Union[_events_pb2.LookupWindowRecorded, _Mapping]] = ..., slot_move: _Optional[_Union[SlotMoveReport, _Mapping]] = ...) -> None: ...
 
 class BrokerLoad(_message.Message):
     __slots__ = ("broker_id", "session_id", "load")
@@ -95,8 +97,30 @@ class NodeHeartbeat(_message.Message):
     sequence: int
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
+class SlotMoveReport(_message.Message):
+    __slots__ = ("move_id", "shard_id", "term", "phase", "from_position", "to_position", "rows_copied", "reason", "session_units")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    TO_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UNITS_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    shard_id: int
+    term: int
+    phase: str
+    from_position: int
+    to_position: int
+    rows_copied: int
+    reason: str
+    session_units: _containers.RepeatedCompositeFieldContainer[_events_pb2.CountedUnits]
+    def __init__(self, move_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., term: _Optional[int] = ..., phase: _Optional[str] = ..., from_position: _Optional[int] = ..., to_position: _Optional[int] = ..., rows_copied: _Optional[int] = ..., reason: _Optional[str] = ..., session_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ...) -> None: ...
+
 class ClusterUpdate(_message.Message):
-    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration", "excluded_nodes")
+    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration", "excluded_nodes", "slot_moves")
     FULL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +134,7 @@ class ClusterUpdate(_message.Message):
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     EXCLUDED_NODES_FIELD_NUMBER: _ClassVar[int]
+    SLOT_MOVES_FIELD_NUMBER: _ClassVar[int]
     full: bool
     error: _errors_pb2.ErrorDetail
     shard_map: _events_pb2.ShardMapChanged
@@ -123,7 +148,8 @@ class ClusterUpdate(_message.Message):
     quotas: _events_pb2.QuotasSet
     configuration: _events_pb2.ConfigurationSet
     excluded_nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ..., configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ..., excluded_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    slot_moves: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotMoveChanged]
+    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ..., configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ..., excluded_nodes: _Optional[_Iterable[str]] = ..., slot_moves: _Optional[_Iterable[_Union[_events_pb2.SlotMoveChanged, _Mapping]]] = ...) -> None: ...
 
 class LeadershipTransfer(_message.Message):
     __slots__ = ("shard_id", "target")

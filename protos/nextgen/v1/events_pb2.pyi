@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "broker_capacity_set", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "parent_gate_opened", "parent_gate_closed", "shadow_source_created", "shadow_shard_recorded", "shadow_source_held", "shadow_source_removed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set", "configuration_set", "node_excluded", "scalable_topic_created", "scalable_topic_deleted", "layout_change_planned", "segment_children_ready", "segment_sealed", "layout_changed", "layout_change_abandoned", "segment_storage_removed", "scalable_topic_restored", "scalable_subscription_created", "scalable_subscription_sought", "scalable_subscription_ready", "scalable_subscription_deletion_started", "scalable_subscription_deleted", "segment_drained", "segment_prune_postponed", "segment_loads_recorded", "auto_scale_decided", "scalable_consumer_registered", "scalable_consumer_left", "segments_assigned")
+    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "broker_capacity_set", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "slots_incoming", "slot_rows_copied", "slots_released", "slots_refused", "slots_reclaimed", "slot_rows_removed", "parent_gate_opened", "parent_gate_closed", "shadow_source_created", "shadow_shard_recorded", "shadow_source_held", "shadow_source_removed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set", "configuration_set", "node_excluded", "slot_move_changed", "scalable_topic_created", "scalable_topic_deleted", "layout_change_planned", "segment_children_ready", "segment_sealed", "layout_changed", "layout_change_abandoned", "segment_storage_removed", "scalable_topic_restored", "scalable_subscription_created", "scalable_subscription_sought", "scalable_subscription_ready", "scalable_subscription_deletion_started", "scalable_subscription_deleted", "segment_drained", "segment_prune_postponed", "segment_loads_recorded", "auto_scale_decided", "scalable_consumer_registered", "scalable_consumer_left", "segments_assigned")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,12 @@ class Event(_message.Message):
     CAPACITY_LEASE_RELEASED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_ADOPTED_FIELD_NUMBER: _ClassVar[int]
     RESTORE_MARKED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_INCOMING_FIELD_NUMBER: _ClassVar[int]
+    SLOT_ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_RELEASED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_RECLAIMED_FIELD_NUMBER: _ClassVar[int]
+    SLOT_ROWS_REMOVED_FIELD_NUMBER: _ClassVar[int]
     PARENT_GATE_OPENED_FIELD_NUMBER: _ClassVar[int]
     PARENT_GATE_CLOSED_FIELD_NUMBER: _ClassVar[int]
     SHADOW_SOURCE_CREATED_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +62,7 @@ class Event(_message.Message):
     QUOTAS_SET_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_SET_FIELD_NUMBER: _ClassVar[int]
     NODE_EXCLUDED_FIELD_NUMBER: _ClassVar[int]
+    SLOT_MOVE_CHANGED_FIELD_NUMBER: _ClassVar[int]
     SCALABLE_TOPIC_CREATED_FIELD_NUMBER: _ClassVar[int]
     SCALABLE_TOPIC_DELETED_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_CHANGE_PLANNED_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +118,12 @@ class Event(_message.Message):
     capacity_lease_released: CapacityLeaseReleased
     slots_adopted: SlotsAdopted
     restore_marked: RestoreMarked
+    slots_incoming: SlotsIncoming
+    slot_rows_copied: SlotRowsCopied
+    slots_released: SlotsReleased
+    slots_refused: SlotsRefused
+    slots_reclaimed: SlotsReclaimed
+    slot_rows_removed: SlotRowsRemoved
     parent_gate_opened: ParentGateOpened
     parent_gate_closed: ParentGateClosed
     shadow_source_created: ShadowSourceCreated
@@ -124,6 +137,7 @@ class Event(_message.Message):
     quotas_set: QuotasSet
     configuration_set: ConfigurationSet
     node_excluded: NodeExcluded
+    slot_move_changed: SlotMoveChanged
     scalable_topic_created: ScalableTopicCreated
     scalable_topic_deleted: ScalableTopicDeleted
     layout_change_planned: LayoutChangePlanned
@@ -145,7 +159,7 @@ class Event(_message.Message):
     scalable_consumer_registered: ScalableConsumerRegistered
     scalable_consumer_left: ScalableConsumerLeft
     segments_assigned: SegmentsAssigned
-    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., broker_capacity_set: _Optional[_Union[BrokerCapacitySet, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., shadow_source_created: _Optional[_Union[ShadowSourceCreated, _Mapping]] = ..., shadow_shard_recorded: _Optional[_Union[ShadowShardRecorded, _Mapping]] = ..., shadow_source_held: _Optional[_Union[ShadowSourceHeld, _Mapping]] = ..., shadow_source_removed: _Optional[_Union[ShadowSourceRemoved, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ..., configuration_set: _Optional[_Union[ConfigurationSet, _Mapping]] = ..., node_excluded: _Optional[_Union[NodeExcluded, _Mapping]] = ..., scalable_topic_created: _Optional[_Union[ScalableTopicCreated, _Mapping]] = ..., scalable_topic_deleted: _Optional[_Union[ScalableTopicDeleted, _Mapping]] = ..., layout_change_planned: _Optional[_Union[LayoutChangePlanned, _Mapping]] = ..., segment_children_ready: _Optional[_Union[SegmentChildrenReady, _Mapping]] = ..., segment_sealed: _Optional[_Union[SegmentSealed, _Mapping]] = ..., layout_changed: _Optional[_Union[LayoutChanged, _Mapping]] = ..., layout_change_abandoned: _Optional[_Union[LayoutChangeAbandoned, _Mapping]] = ..., segment_storage_removed: _Optional[_Union[SegmentStorageRemoved, _Mapping]] = ..., scalable_topic_restored: _Optional[_Union[ScalableTopicRestored, _Mapping]] = ..., scalable_subscription_created: _Optional[_Union[ScalableSubscriptionCreated, _Mapping]] = ..., scalable_subscription_sought: _Optional[_Union[ScalableSubscriptionSought, _Mapping]] = ..., scalable_subscription_ready: _Optional[_Union[ScalableSubscriptionReady, _Mapping]] = ..., scalable_subscription_deletion_started: _Optional[_Union[ScalableSubscriptionDeletionStarted, _Mapping]] = ..., scalable_subscription_deleted: _Optional[_Union[ScalableSubscriptionDeleted, _Mapping]] = ..., segment_drained: _Optional[_Union[SegmentDrained, _Mapping]] = ..., segment_prune_postponed: _Optional[_Union[SegmentPrunePostponed, _Mapping]] = ..., segment_loads_recorded: _Optional[_Union[SegmentLoadsRecorded, _Mapping]] = ..., auto_scale_decided: _Optional[_Union[AutoScaleDecided, _Mapping]] = ..., scalable_consumer_registered: _Optional[_Union[ScalableConsumerRegistered, _Mapping]] = ..., scalable_consumer_left: _Optional[_Union[ScalableConsumerLeft, _Mapping]] = ..., segments_assigned: _Optional[_Union[SegmentsAssigned, _Mapping]] = ...) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., broker_capacity_set: _Optional[_Union[BrokerCapacitySet, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., slots_incoming: _Optional[_Union[SlotsIncoming, _Mapping]] = ..., slot_rows_copied: _Optional[_Union[SlotRowsCopied, _Mapping]] = ..., slots_released: _Optional[_Union[SlotsReleased, _Mapping]] = ..., slots_refused: _Optional[_Union[SlotsRefused, _Mapping]] = ..., slots_reclaimed: _Optional[_Union[SlotsReclaimed, _Mapping]] = ..., slot_rows_removed: _Optional[_Union[SlotRowsRemoved, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., shadow_source_created: _Optional[_Union[ShadowSourceCreated, _Mapping]] = ..., shadow_shard_recorded: _Optional[_Union[ShadowShardRecorded, _Mapping]] = ..., shadow_source_held: _Optional[_Union[ShadowSourceHeld, _Mapping]] = ..., shadow_source_removed: _Optional[_Union[ShadowSourceRemoved, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ..., configuration_set: _Optional[_Union[ConfigurationSet, _Mapping]] = ..., node_excluded: _Optional[_Union[NodeExcluded, _Mapping]] = ..., slot_move_changed: _Optional[_Union[SlotMoveChanged, _Mapping]] = ..., scalable_topic_created: _Optional[_Union[ScalableTopicCreated, _Mapping]] = ..., scalable_topic_deleted: _Optional[_Union[ScalableTopicDeleted, _Mapping]] = ..., layout_change_planned: _Optional[_Union[LayoutChangePlanned, _Mapping]] = ..., segment_children_ready: _Optional[_Union[SegmentChildrenReady, _Mapping]] = ..., segment_sealed: _Optional[_Union[SegmentSealed, _Mapping]] = ..., layout_changed: _Optional[_Union[LayoutChanged, _Mapping]] = ..., layout_change_abandoned: _Optional[_Union[LayoutChangeAbandoned, _Mapping]] = ..., segment_storage_removed: _Optional[_Union[SegmentStorageRemoved, _Mapping]] = ..., scalable_topic_restored: _Optional[_Union[ScalableTopicRestored, _Mapping]] = ..., scalable_subscription_created: _Optional[_Union[ScalableSubscriptionCreated, _Mapping]] = ..., scalable_subscription_sought: _Optional[_Union[ScalableSubscriptionSought, _Mapping]] = ..., scalable_subscription_ready: _Optional[_Union[ScalableSubscriptionReady, _Mapping]] = ..., scalable_subscription_deletion_started: _Optional[_Union[ScalableSubscriptionDeletionStarted, _Mapping]] = ..., scalable_subscription_deleted: _Optional[_Union[ScalableSubscriptionDeleted, _Mapping]] = ..., segment_drained: _Optional[_Union[SegmentDrained, _Mapping]] = ..., segment_prune_postponed: _Optional[_Union[SegmentPrunePostponed, _Mapping]] = ..., segment_loads_recorded: _Optional[_Union[SegmentLoadsRecorded, _Mapping]] = ..., auto_scale_decided: _Optional[_Union[AutoScaleDecided, _Mapping]] = ..., scalable_consumer_registered: _Optional[_Union[ScalableConsumerRegistered, _Mapping]] = ..., scalable_consumer_left: _Optional[_Union[ScalableConsumerLeft, _Mapping]] = ..., segments_assigned: _Optional[_Union[SegmentsAssigned, _Mapping]] = ...) -> None: ...
 
 class DecidedCommand(_message.Message):
     __slots__ = ("command_id", "outcome", "time_ms", "events", "outcomes_kept_from")
@@ -616,12 +630,277 @@ class SlotRange(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class SlotsAdopted(_message.Message):
-    __slots__ = ("ranges", "shard_map_version")
+    __slots__ = ("ranges", "shard_map_version", "move_id", "came", "from_shard", "from_position", "session_units", "tenant_units", "least_epoch")
     RANGES_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    CAME_FIELD_NUMBER: _ClassVar[int]
+    FROM_SHARD_FIELD_NUMBER: _ClassVar[int]
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UNITS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_UNITS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ranges: _containers.RepeatedCompositeFieldContainer[SlotRange]
     shard_map_version: int
-    def __init__(self, ranges: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+    move_id: int
+    came: _containers.RepeatedCompositeFieldContainer[SlotRange]
+    from_shard: int
+    from_position: int
+    session_units: _containers.RepeatedCompositeFieldContainer[CountedUnits]
+    tenant_units: _containers.RepeatedCompositeFieldContainer[CountedUnits]
+    least_epoch: int
+    def __init__(self, ranges: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ..., shard_map_version: _Optional[int] = ..., move_id: _Optional[int] = ..., came: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ..., from_shard: _Optional[int] = ..., from_position: _Optional[int] = ..., session_units: _Optional[_Iterable[_Union[CountedUnits, _Mapping]]] = ..., tenant_units: _Optional[_Iterable[_Union[CountedUnits, _Mapping]]] = ..., least_epoch: _Optional[int] = ...) -> None: ...
+
+class CountedUnits(_message.Message):
+    __slots__ = ("of", "units")
+    OF_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    of: str
+    units: int
+    def __init__(self, of: _Optional[str] = ..., units: _Optional[int] = ...) -> None: ...
+
+class SlotsIncoming(_message.Message):
+    __slots__ = ("move_id", "ranges", "from_shard", "tail_position")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    FROM_SHARD_FIELD_NUMBER: _ClassVar[int]
+    TAIL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    ranges: _containers.RepeatedCompositeFieldContainer[SlotRange]
+    from_shard: int
+    tail_position: int
+    def __init__(self, move_id: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ..., from_shard: _Optional[int] = ..., tail_position: _Optional[int] = ...) -> None: ...
+
+class SlotRowsCopied(_message.Message):
+    __slots__ = ("move_id", "rows", "scanned_kind", "scanned_after", "tail_position")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_KIND_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    TAIL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    rows: _containers.RepeatedCompositeFieldContainer[SlotRow]
+    scanned_kind: str
+    scanned_after: str
+    tail_position: int
+    def __init__(self, move_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[SlotRow, _Mapping]]] = ..., scanned_kind: _Optional[str] = ..., scanned_after: _Optional[str] = ..., tail_position: _Optional[int] = ...) -> None: ...
+
+class SlotRow(_message.Message):
+    __slots__ = ("kind", "key", "tenant", "namespace", "topic", "scalable_topic", "topic_loads", "shadow_source", "assignment", "broker_session")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SCALABLE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_LOADS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    BROKER_SESSION_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    key: str
+    tenant: TenantRow
+    namespace: NamespaceRow
+    topic: TopicRow
+    scalable_topic: _layouts_pb2.ScalableTopic
+    topic_loads: _layouts_pb2.TopicLoads
+    shadow_source: ShadowSourceRow
+    assignment: AssignmentRow
+    broker_session: BrokerSessionRow
+    def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[_Union[TenantRow, _Mapping]] = ..., namespace: _Optional[_Union[NamespaceRow, _Mapping]] = ..., topic: _Optional[_Union[TopicRow, _Mapping]] = ..., scalable_topic: _Optional[_Union[_layouts_pb2.ScalableTopic, _Mapping]] = ..., topic_loads: _Optional[_Union[_layouts_pb2.TopicLoads, _Mapping]] = ..., shadow_source: _Optional[_Union[ShadowSourceRow, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentRow, _Mapping]] = ..., broker_session: _Optional[_Union[BrokerSessionRow, _Mapping]] = ...) -> None: ...
+
+class TenantRow(_message.Message):
+    __slots__ = ("tenant_id", "name", "properties", "version", "life", "policies", "policies_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    tenant_id: str
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    version: int
+    life: int
+    policies: bytes
+    policies_version: int
+    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., life: _Optional[int] = ..., policies: _Optional[bytes] = ..., policies_version: _Optional[int] = ...) -> None: ...
+
+class NamespaceRow(_message.Message):
+    __slots__ = ("namespace_id", "name", "tenant_id", "properties", "version", "life", "policies", "policies_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    namespace_id: str
+    name: str
+    tenant_id: str
+    properties: _containers.ScalarMap[str, str]
+    version: int
+    life: int
+    policies: bytes
+    policies_version: int
+    def __init__(self, namespace_id: _Optional[str] = ..., name: _Optional[str] = ..., tenant_id: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., life: _Optional[int] = ..., policies: _Optional[bytes] = ..., policies_version: _Optional[int] = ...) -> None: ...
+
+class TopicRow(_message.Message):
+    __slots__ = ("topic_id", "name", "partitions", "version", "namespace_id", "created_time_ms", "properties", "policies", "policies_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    name: str
+    partitions: int
+    version: int
+    namespace_id: str
+    created_time_ms: int
+    properties: _containers.ScalarMap[str, str]
+    policies: bytes
+    policies_version: int
+    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[bytes] = ..., policies_version: _Optional[int] = ...) -> None: ...
+
+class ShadowSourceRow(_message.Message):
+    __slots__ = ("name", "topic_id", "shards", "is_deleting", "growing_to")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    IS_DELETING_FIELD_NUMBER: _ClassVar[int]
+    GROWING_TO_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    is_deleting: bool
+    growing_to: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., shards: _Optional[_Iterable[int]] = ..., is_deleting: _Optional[bool] = ..., growing_to: _Optional[int] = ...) -> None: ...
+
+class AssignmentRow(_message.Message):
+    __slots__ = ("topic_id", "unit", "name", "epoch", "broker_id", "session_id")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    unit: str
+    name: str
+    epoch: int
+    broker_id: str
+    session_id: str
+    def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
+
+class BrokerSessionRow(_message.Message):
+    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone", "granted_units", "rack", "quarantined_until_ms", "draining", "drain_units_per_second", "revision", "started_at_ms", "announced_units")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_LIVE_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_UNITS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_UNITS_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_UNITS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    session_id: str
+    epoch: int
+    is_live: bool
+    endpoints: BrokerEndpoints
+    capacity_units: int
+    zone: str
+    granted_units: int
+    rack: str
+    quarantined_until_ms: int
+    draining: bool
+    drain_units_per_second: int
+    revision: int
+    started_at_ms: _containers.RepeatedScalarFieldContainer[int]
+    announced_units: int
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., granted_units: _Optional[int] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., drain_units_per_second: _Optional[int] = ..., revision: _Optional[int] = ..., started_at_ms: _Optional[_Iterable[int]] = ..., announced_units: _Optional[int] = ...) -> None: ...
+
+class SlotsReleased(_message.Message):
+    __slots__ = ("move_id", "ranges", "to_shard", "session_units", "tenant_units", "least_epoch")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    TO_SHARD_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UNITS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_UNITS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    ranges: _containers.RepeatedCompositeFieldContainer[SlotRange]
+    to_shard: int
+    session_units: _containers.RepeatedCompositeFieldContainer[CountedUnits]
+    tenant_units: _containers.RepeatedCompositeFieldContainer[CountedUnits]
+    least_epoch: int
+    def __init__(self, move_id: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ..., to_shard: _Optional[int] = ..., session_units: _Optional[_Iterable[_Union[CountedUnits, _Mapping]]] = ..., tenant_units: _Optional[_Iterable[_Union[CountedUnits, _Mapping]]] = ..., least_epoch: _Optional[int] = ...) -> None: ...
+
+class SlotsRefused(_message.Message):
+    __slots__ = ("move_id", "reason")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    reason: str
+    def __init__(self, move_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SlotsReclaimed(_message.Message):
+    __slots__ = ("move_id",)
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    def __init__(self, move_id: _Optional[int] = ...) -> None: ...
+
+class SlotRowsRemoved(_message.Message):
+    __slots__ = ("move_id", "keys", "is_last")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    keys: _containers.RepeatedCompositeFieldContainer[SlotKey]
+    is_last: bool
+    def __init__(self, move_id: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[SlotKey, _Mapping]]] = ..., is_last: _Optional[bool] = ...) -> None: ...
+
+class SlotKey(_message.Message):
+    __slots__ = ("kind", "key")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    key: str
+    def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
 class RestoreMarked(_message.Message):
     __slots__ = ("restore_id", "phase", "least_epoch")
@@ -724,6 +1003,30 @@ class ShardPlacement(_message.Message):
     leaving: _containers.RepeatedScalarFieldContainer[str]
     configuration_index: int
     def __init__(self, shard_id: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ..., joining: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., configuration_index: _Optional[int] = ...) -> None: ...
+
+class SlotMoveChanged(_message.Message):
+    __slots__ = ("move_id", "ranges", "from_shard", "to_shard", "phase", "reason", "from_position", "to_position", "shard_map_version", "plan_id")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    FROM_SHARD_FIELD_NUMBER: _ClassVar[int]
+    TO_SHARD_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    TO_POSITION_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    ranges: _containers.RepeatedCompositeFieldContainer[SlotRange]
+    from_shard: int
+    to_shard: int
+    phase: str
+    reason: str
+    from_position: int
+    to_position: int
+    shard_map_version: int
+    plan_id: int
+    def __init__(self, move_id: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ..., from_shard: _Optional[int] = ..., to_shard: _Optional[int] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., from_position: _Optional[int] = ..., to_position: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., plan_id: _Optional[int] = ...) -> None: ...
 
 class ShardMapChanged(_message.Message):
     __slots__ = ("version", "slot_owners", "shards")

@@ -30,7 +30,7 @@ TOPIC_FORM_WITHOUT_PARTITIONS: TopicForm
 TOPIC_FORM_WITH_PARTITIONS: TopicForm
 
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity", "copy_slots", "release_slots", "get_outcomes")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,9 @@ class ShardRequest(_message.Message):
     USE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     RECORD_LOADS_FIELD_NUMBER: _ClassVar[int]
     SET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GET_OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -93,10 +96,13 @@ class ShardRequest(_message.Message):
     use_topics: UseTopicsRequest
     record_loads: RecordLoadsRequest
     set_capacity: SetCapacityRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsRequest, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsRequest, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityRequest, _Mapping]] = ...) -> None: ...
+    copy_slots: CopySlotsRequest
+    release_slots: ReleaseSlotsRequest
+    get_outcomes: GetOutcomesRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsRequest, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsRequest, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityRequest, _Mapping]] = ..., copy_slots: _Optional[_Union[CopySlotsRequest, _Mapping]] = ..., release_slots: _Optional[_Union[ReleaseSlotsRequest, _Mapping]] = ..., get_outcomes: _Optional[_Union[GetOutcomesRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity", "copy_slots", "release_slots", "get_outcomes")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +134,9 @@ class ShardResponse(_message.Message):
     USE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     RECORD_LOADS_FIELD_NUMBER: _ClassVar[int]
     SET_CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GET_OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -159,7 +168,10 @@ class ShardResponse(_message.Message):
     use_topics: UseTopicsResponse
     record_loads: RecordLoadsResponse
     set_capacity: SetCapacityResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsResponse, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityResponse, _Mapping]] = ...) -> None: ...
+    copy_slots: CopySlotsResponse
+    release_slots: ReleaseSlotsResponse
+    get_outcomes: GetOutcomesResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsResponse, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityResponse, _Mapping]] = ..., copy_slots: _Optional[_Union[CopySlotsResponse, _Mapping]] = ..., release_slots: _Optional[_Union[ReleaseSlotsResponse, _Mapping]] = ..., get_outcomes: _Optional[_Union[GetOutcomesResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("commands", "issued_position", "consistency")
@@ -658,6 +670,88 @@ class RestoreResponse(_message.Message):
     created: int
     existing: int
     def __init__(self, created: _Optional[int] = ..., existing: _Optional[int] = ...) -> None: ...
+
+class CopySlotsRequest(_message.Message):
+    __slots__ = ("move_id", "ranges", "scanned_kind", "scanned_after", "tail_position", "rows_max")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_KIND_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    TAIL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_MAX_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    ranges: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRange]
+    scanned_kind: str
+    scanned_after: str
+    tail_position: int
+    rows_max: int
+    def __init__(self, move_id: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_events_pb2.SlotRange, _Mapping]]] = ..., scanned_kind: _Optional[str] = ..., scanned_after: _Optional[str] = ..., tail_position: _Optional[int] = ..., rows_max: _Optional[int] = ...) -> None: ...
+
+class CopySlotsResponse(_message.Message):
+    __slots__ = ("rows", "scanned_kind", "scanned_after", "tail_position", "is_behind")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_KIND_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    TAIL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    IS_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRow]
+    scanned_kind: str
+    scanned_after: str
+    tail_position: int
+    is_behind: bool
+    def __init__(self, rows: _Optional[_Iterable[_Union[_events_pb2.SlotRow, _Mapping]]] = ..., scanned_kind: _Optional[str] = ..., scanned_after: _Optional[str] = ..., tail_position: _Optional[int] = ..., is_behind: _Optional[bool] = ...) -> None: ...
+
+class ReleaseSlotsRequest(_message.Message):
+    __slots__ = ("move_id", "ranges", "to_shard", "tail_position")
+    MOVE_ID_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    TO_SHARD_FIELD_NUMBER: _ClassVar[int]
+    TAIL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    move_id: int
+    ranges: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRange]
+    to_shard: int
+    tail_position: int
+    def __init__(self, move_id: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_events_pb2.SlotRange, _Mapping]]] = ..., to_shard: _Optional[int] = ..., tail_position: _Optional[int] = ...) -> None: ...
+
+class ReleaseSlotsResponse(_message.Message):
+    __slots__ = ("from_position", "rows", "session_units", "tenant_units", "least_epoch", "is_early")
+    FROM_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UNITS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_UNITS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_EARLY_FIELD_NUMBER: _ClassVar[int]
+    from_position: int
+    rows: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRow]
+    session_units: _containers.RepeatedCompositeFieldContainer[_events_pb2.CountedUnits]
+    tenant_units: _containers.RepeatedCompositeFieldContainer[_events_pb2.CountedUnits]
+    least_epoch: int
+    is_early: bool
+    def __init__(self, from_position: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[_events_pb2.SlotRow, _Mapping]]] = ..., session_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ..., tenant_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ..., least_epoch: _Optional[int] = ..., is_early: _Optional[bool] = ...) -> None: ...
+
+class GetOutcomesRequest(_message.Message):
+    __slots__ = ("command_ids",)
+    COMMAND_IDS_FIELD_NUMBER: _ClassVar[int]
+    command_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, command_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class GetOutcomesResponse(_message.Message):
+    __slots__ = ("outcomes", "forgotten_position")
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_POSITION_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[KnownOutcome]
+    forgotten_position: int
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[KnownOutcome, _Mapping]]] = ..., forgotten_position: _Optional[int] = ...) -> None: ...
+
+class KnownOutcome(_message.Message):
+    __slots__ = ("command_id", "outcome", "position")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    outcome: bytes
+    position: int
+    def __init__(self, command_id: _Optional[bytes] = ..., outcome: _Optional[bytes] = ..., position: _Optional[int] = ...) -> None: ...
 
 class GetRequest(_message.Message):
     __slots__ = ("names", "min_position", "subscriber_id")

@@ -23,11 +23,14 @@ from shards.domain import (
     topic,
 )
 from shards.domain.broker_session import Endpoints
+from shards.domain.life import Life
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 from shards.domain.shadows import source as shadow_source
+from shards.domain.slots import events as slots
+from shards.domain.states import StateKind
 from shards.wire.event import DomainEvent, encode_decided
 
 TIME_MS = 1_700_000_000_000
@@ -169,6 +172,84 @@ SHADOW_HISTORY: tuple[DomainEvent, ...] = (
 )
 """A source that is growing, with a shadow in its own shard, and one that is gone."""
 
+CAME = "persistent://acme/orders/came"
+CAME_ROWS = (
+    slots.SlotRow(
+        StateKind.TENANT, "globex", tenant.Tenant("tenant-7", "globex", PROPERTIES, 3, Life.ACTIVE)
+    ),
+    slots.SlotRow(
+        StateKind.NAMESPACE,
+        "globex/lab",
+        namespace.Namespace("ns-7", "globex/lab", "tenant-7", (), 2, Life.DELETING, POLICIES, 1),
+    ),
+    slots.SlotRow(
+        StateKind.TOPIC,
+        CAME,
+        topic.Topic("topic-20", CAME, 2, 4, "ns-1", TIME_MS, PROPERTIES, POLICIES, 2),
+    ),
+    slots.SlotRow(
+        StateKind.SHADOW_SOURCE,
+        CAME,
+        shadow_source.ShadowSource(CAME, "topic-20", (1, 3), False, 2),
+    ),
+    slots.SlotRow(
+        StateKind.ASSIGNMENT,
+        "topic-20/p0",
+        assignment.Assignment("topic-20", "p0", f"{CAME}-partition-0", 5, "broker-1", "s-2"),
+    ),
+    slots.SlotRow(
+        StateKind.BROKER_SESSION,
+        "broker-7",
+        broker_session.BrokerSession(
+            "broker-7",
+            "s-7",
+            3,
+            True,
+            ENDPOINTS,
+            100,
+            "zone-a",
+            60,
+            "rack-1",
+            TIME_MS,
+            True,
+            50,
+            2,
+            (TIME_MS - 5, TIME_MS),
+            120,
+        ),
+    ),
+    slots.SlotRow(StateKind.TOPIC, "persistent://acme/orders/never-was", None),
+)
+SLOT_HISTORY: tuple[DomainEvent, ...] = (
+    slots.SlotsIncoming(1, ((8192, 8500),), 2, 70),
+    slots.SlotRowsCopied(1, CAME_ROWS, "done", "", 75),
+    shard.SlotsAdopted(
+        ((0, 8500), (9000, 16383)),
+        4,
+        1,
+        ((8192, 8500),),
+        2,
+        80,
+        (slots.CountedUnits("s-2", 1),),
+        (slots.CountedUnits("acme", 1),),
+        2 << 32,
+    ),
+    slots.SlotsReleased(
+        2,
+        ((8192, 8300),),
+        3,
+        (slots.CountedUnits("s-2", 1),),
+        (slots.CountedUnits("acme", 1),),
+        2 << 32,
+    ),
+    slots.SlotsReclaimed(2),
+    slots.SlotsReleased(3, ((8301, 8310),), 3, (), (), 2 << 32),
+    slots.SlotRowsRemoved(3, (slots.SlotKey(StateKind.TENANT, "globex"),), False),
+    slots.SlotsIncoming(4, ((8600, 8600),), 2, 90),
+    slots.SlotsRefused(4, "stopped"),
+)
+"""Slots that came, left and came back, some that are gone but for a row, and some refused."""
+
 HISTORY: tuple[DomainEvent, ...] = (
     shard.SlotsAdopted(((0, 8191), (9000, 16383)), 1),
     tenant.TenantCreated("tenant-1", "acme", PROPERTIES),
@@ -216,6 +297,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     shard.RestoreMarked("backup-1", shard.RestorePhase.BEGUN, 1 << 32),
     *SCALABLE_HISTORY,
     *SHADOW_HISTORY,
+    *SLOT_HISTORY,
 )
 
 

@@ -22,8 +22,7 @@ def filled(message, text, number):
     for field in message.DESCRIPTOR.fields:
         target = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            target[text] = text
-            target[f"{text}-2"] = ""
+            _fill_map(target, field.message_type.fields_by_name, text, number)
         elif field.message_type is not None:
             target.SetInParent() if not field.is_repeated else target.add()
             filled(target[0] if field.is_repeated else target, text, number)
@@ -32,6 +31,14 @@ def filled(message, text, number):
             target.extend([value, value]) if field.is_repeated else setattr(
                 message, field.name, value
             )
+
+
+def _fill_map(target, entry, text, number):
+    """Set two entries, one of them with the silent value."""
+    if entry["key"].cpp_type == entry["key"].CPPTYPE_STRING:
+        target[text], target[f"{text}-2"] = text, ""
+    else:
+        target[number], target[number // 2] = number, 0
 
 
 def _value(field, text, number):

@@ -54,10 +54,15 @@ def test_states_are_loaded_once_per_kind_and_only_where_something_builds_on_them
     evolve_all(HISTORY, load)
 
     assert sorted(kind for kind, _ in loads) == [
+        StateKind.ASSIGNMENT,
         StateKind.BROKER_SESSION,
+        StateKind.NAMESPACE,
         StateKind.PARENT_GATE,
+        StateKind.SHADOW_SOURCE,
         StateKind.SHARD,
+        StateKind.TENANT,
         StateKind.TENANT_USAGE,
+        StateKind.TOPIC,
         StateKind.TOPIC_LOADS,
         StateKind.TOTAL,
         StateKind.USAGE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 
 import pytest
@@ -23,6 +24,7 @@ from shards.projections.stored_view import (
     UNITS_BY_KEY_ONLY,
     WITHOUT_ANNOUNCED,
     WITHOUT_LOADS,
+    WITHOUT_MOVES,
     WITHOUT_PRUNING,
     WITHOUT_RESTORES,
     WITHOUT_SCALABLE_TOPICS,
@@ -207,6 +209,9 @@ TEXT_IDS = {"topics": ("topic_id", "namespace_id"), "assignments": ("session_id"
 ANNOUNCED = "announced_units"
 """A column of broker_sessions that no earlier version had."""
 
+MOVES = "slot_moves"
+"""A column of shard_meta that no earlier version had."""
+
 LATEST_ADDED = {"shard_meta": ADDED["shard_meta"]}
 """Of ``ADDED``, those that the version without restores did not have."""
 
@@ -221,7 +226,7 @@ def _tables_without(
         columns = [
             column._copy()
             for column in table.columns
-            if column.name not in (*added.get(table.name, ()), ANNOUNCED)
+            if column.name not in (*added.get(table.name, ()), ANNOUNCED, MOVES)
         ]
         for column in columns:
             if column.name in text_ids.get(table.name, ()):
@@ -259,12 +264,13 @@ def _tables_with_scalable_topics(*more: str) -> MetaData:
     return earlier
 
 
-def _tables_without_announced() -> MetaData:
+def _tables_without_columns(columns: Mapping[str, str]) -> MetaData:
+    """Return the tables without one column of each of some."""
     earlier = MetaData()
     for table in METADATA.sorted_tables:
-        if table.name == "broker_sessions":
-            columns = [each._copy() for each in table.columns if each.name != ANNOUNCED]
-            Table(table.name, earlier, *columns, sqlite_with_rowid=False)
+        if table.name in columns:
+            kept = [each._copy() for each in table.columns if each.name != columns[table.name]]
+            Table(table.name, earlier, *kept, sqlite_with_rowid=False)
         else:
             table.to_metadata(earlier)
     return earlier
@@ -279,7 +285,8 @@ EARLIER = {
     WITHOUT_PRUNING: _tables_without_pruning(),
     WITHOUT_LOADS: _tables_with_scalable_topics(),
     WITHOUT_SHADOWS: _tables_with_scalable_topics("topic_loads"),
-    WITHOUT_ANNOUNCED: _tables_without_announced(),
+    WITHOUT_ANNOUNCED: _tables_without_columns({"broker_sessions": ANNOUNCED, "shard_meta": MOVES}),
+    WITHOUT_MOVES: _tables_without_columns({"shard_meta": MOVES}),
 }
 COUNTED_TENANTS = (
     WITHOUT_RESTORES,
@@ -288,6 +295,7 @@ COUNTED_TENANTS = (
     WITHOUT_LOADS,
     WITHOUT_SHADOWS,
     WITHOUT_ANNOUNCED,
+    WITHOUT_MOVES,
 )
 VERSIONS = pytest.mark.parametrize(
     "version",
@@ -302,6 +310,7 @@ VERSIONS = pytest.mark.parametrize(
         "no loads",
         "no shadows",
         "no announced capacities",
+        "no moves of slots",
     ],
 )
 
@@ -314,18 +323,18 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     changed: dict[str, tuple[str, ...]] = (
         LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
     )
-    if version != WITHOUT_ANNOUNCED:
+    if version not in (WITHOUT_ANNOUNCED, WITHOUT_MOVES):
         connection.execute("DROP TABLE shadow_sources")
         connection.execute(f"DROP INDEX {SHADOW_INDEX}")
-    if version not in (WITHOUT_SHADOWS, WITHOUT_ANNOUNCED):
+    if version not in (WITHOUT_SHADOWS, WITHOUT_ANNOUNCED, WITHOUT_MOVES):
         connection.execute("DROP TABLE topic_loads")
-    if version in (WITHOUT_LOADS, WITHOUT_SHADOWS, WITHOUT_ANNOUNCED):
+    if version in (WITHOUT_LOADS, WITHOUT_SHADOWS, WITHOUT_ANNOUNCED, WITHOUT_MOVES):
         changed = {}
     elif version == WITHOUT_PRUNING:
         changed = {"scalable_topics": ()}
     else:
         connection.execute("DROP TABLE scalable_topics")
-    for table in sorted({*changed, "broker_sessions"}):
+    for table in sorted({*changed, "broker_sessions", "shard_meta"}):
         columns = [column.name for column in earlier.tables[table].columns]
         rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         connection.execute(f"DROP TABLE {table}")

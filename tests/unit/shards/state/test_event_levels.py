@@ -88,6 +88,14 @@ NINTH_LEVEL = {
     "shadow_source_removed",
 }
 TENTH_LEVEL = {"broker_capacity_set"}
+ELEVENTH_LEVEL = {
+    "slots_incoming",
+    "slot_rows_copied",
+    "slots_released",
+    "slots_refused",
+    "slots_reclaimed",
+    "slot_rows_removed",
+}
 LEVELS = [
     (1, FIRST_LEVEL),
     (2, SECOND_LEVEL),
@@ -97,6 +105,7 @@ LEVELS = [
     (8, EIGHTH_LEVEL),
     (9, NINTH_LEVEL),
     (10, TENTH_LEVEL),
+    (11, ELEVENTH_LEVEL),
 ]
 
 

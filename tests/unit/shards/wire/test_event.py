@@ -40,6 +40,7 @@ def test_the_tables_of_the_wire_are_total():
         "quotas_set",
         "configuration_set",
         "node_excluded",
+        "slot_move_changed",
     }
 
     assert set(_ENCODERS) == set(ROUTES)
