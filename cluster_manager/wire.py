@@ -28,6 +28,7 @@ from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeM
 from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
 from nextgen.client.wire.fields import BROKER_ENDPOINTS, REPEATED, Conversion, FieldMap
 from nextgen.client.wire.lookup_windows import window_from_proto, window_to_proto
+from nextgen.client.wire.shard_map import led_shards
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import Entry, Record
@@ -68,7 +69,11 @@ def shard_map_to_proto(shard_map: ShardMap) -> events_pb.ShardMapChanged:
 
 def shard_map_from_proto(stored: events_pb.ShardMapChanged) -> ShardMap:
     table = SlotTable.from_bytes(stored.version, stored.slot_owners)
-    return ShardMap(table, tuple(map(_PLACEMENT.from_stored, stored.shards)))
+    led = led_shards(stored)
+    placements = map(_PLACEMENT.from_stored, stored.shards)
+    return ShardMap(
+        table, tuple(replace(each, has_led=each.shard_id in led) for each in placements)
+    )
 
 
 def change_from_proto(

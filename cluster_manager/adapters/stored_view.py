@@ -23,8 +23,10 @@ from cluster_manager.projections.tables import (
     QUOTAS,
     REPLICAS,
     SETTINGS,
+    SHARD_MAP,
     load_state,
 )
+from nextgen.kernel.routing.slots import FIRST_VERSION
 from nextgen.replication.view.database import recreate_table
 from nextgen.replication.view.store import ViewStore
 
@@ -41,6 +43,12 @@ WITHOUT_QUOTAS = 0x6FDF_F6DD
 WITHOUT_CONFIGURATION = 0x6A05_F79D
 """Fingerprint of the tables before settings could be overridden, capacities lowered, and nodes
 excluded."""
+
+WITHOUT_LED = 0x7D0F_77F2
+"""Fingerprint of the tables before it was recorded of each shard whether it has had a leader."""
+
+_SILENT_PLACEMENT = {"has_led": f"(SELECT version > {FIRST_VERSION} FROM {SHARD_MAP.name})"}
+"""Maps of earlier releases leave the first version when every shard has had a leader."""
 
 _SILENT_BROKER = {
     "rack": "''",
@@ -65,6 +73,7 @@ def open_view_store(directory: Path) -> ViewStore:
             WITHOUT_LOOKUP_REPORTS: _add_lookup_reports,
             WITHOUT_QUOTAS: _add_quotas,
             WITHOUT_CONFIGURATION: _add_configuration,
+            WITHOUT_LED: _add_led,
         },
     )
 
@@ -73,7 +82,8 @@ def _add_parts(connection: sqlite3.Connection) -> None:
     recreate_table(connection, REPLICAS, {"part": "'replicas'"})
     _create(connection, PLACEMENTS)
     connection.execute(
-        f"INSERT INTO {PLACEMENTS.name} SELECT DISTINCT shard_id, 0 FROM {REPLICAS.name}"
+        f"INSERT INTO {PLACEMENTS.name} "
+        f"SELECT DISTINCT shard_id, 0, {_SILENT_PLACEMENT['has_led']} FROM {REPLICAS.name}"
     ).close()
     _add_lookup_reports(connection)
 
@@ -95,6 +105,11 @@ def _add_configuration(connection: sqlite3.Connection) -> None:
     for table in (CONFIGURATION, SETTINGS, EXCLUDED_NODES):
         _create(connection, table)
     _add_columns(connection, BROKERS, _SILENT_BROKER)
+    _add_led(connection)
+
+
+def _add_led(connection: sqlite3.Connection) -> None:
+    _add_columns(connection, PLACEMENTS, _SILENT_PLACEMENT)
 
 
 def _add_columns(connection: sqlite3.Connection, table: Table, silent: Mapping[str, str]) -> None:

@@ -180,6 +180,7 @@ def _as_reported(placement: Placement, command: TakeMembers) -> Placement:
         joining=tuple(node for node in (*placement.joining, *gone) if node not in voters),
         leaving=tuple(node for node in (*placement.leaving, *unwanted) if node in members),
         configuration_index=command.configuration_index,
+        has_led=placement.has_led,
     )
 
 

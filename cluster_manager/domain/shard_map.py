@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import SHARDS_MAX
-from nextgen.kernel.routing.slots import SlotTable, initial_table, preference_order
-
-FIRST_VERSION = 1
-"""Version of a first map until each of its shards has had a leader."""
+from nextgen.kernel.routing.slots import (
+    FIRST_VERSION,
+    SlotTable,
+    initial_table,
+    preference_order,
+)
 
 REPLICATION_FACTOR_MAX = 7
 """Replicas of a shard at most. Each further one slows the fsync of a majority and gains little."""
@@ -37,6 +39,8 @@ class Placement:
     leaving: tuple[str, ...] = ()
     configuration_index: int = 0
     """Entry of the shard's log that made the configuration last reported, 0 before any change."""
+    has_led: bool = False
+    """The shard has had a leader: a replica without data may have voted before, and lost that."""
 
     @property
     def staying(self) -> tuple[str, ...]:
@@ -76,9 +80,13 @@ class ShardMap:
         )
         return ShardMap(SlotTable(self.version + 1, self.table.owners), placements)
 
-    def as_next_version(self) -> ShardMap:
-        """Return the same map with the next version."""
-        return ShardMap(SlotTable(self.version + 1, self.table.owners), self.placements)
+    def with_led(self, led: Collection[int]) -> ShardMap:
+        """Return the next version: the same map, in which the shards ``led`` have had a leader."""
+        placements = tuple(
+            replace(each, has_led=True) if each.shard_id in led else each
+            for each in self.placements
+        )
+        return ShardMap(SlotTable(self.version + 1, self.table.owners), placements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +135,20 @@ def decide(state: State, command: CreateShardMap) -> Accepted[ShardMapChanged] |
 
 
 def decide_led(state: State, led: Collection[int]) -> Accepted[ShardMapChanged]:
-    """End the first map once each of its shards has had a leader.
+    """Record which shards have had a leader; ``led`` are those that are known to have one.
 
-    By the map's version a node with an empty disk knows whether it may have voted in its groups
-    before. Which shards had a leader is soft state, so this event keeps the result when the cluster
-    manager changes its leader.
+    By this a node with an empty disk knows whether it may have voted in its groups before. The
+    first map is recorded as a whole, once each of its shards has had a leader: earlier releases
+    read any later version so. From then on the shards that were added since are recorded, all that
+    are known at a time in one event.
     """
-    if state is None or state.version != FIRST_VERSION or set(state.shard_ids) - set(led):
+    if state is None:
         return Accepted(())
-    return Accepted((ShardMapChanged(state.as_next_version()),))
+    unled = {each.shard_id for each in state.placements if not each.has_led}
+    new = unled & set(led)
+    if not new or (state.version == FIRST_VERSION and unled - new):
+        return Accepted(())
+    return Accepted((ShardMapChanged(state.with_led(new)),))
 
 
 def evolve(state: State, event: ShardMapChanged) -> State:

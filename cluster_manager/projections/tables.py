@@ -59,6 +59,7 @@ PLACEMENTS = sql.Table(
     METADATA,
     sql.Column("shard_id", sql.Integer, primary_key=True),
     sql.Column("configuration_index", sql.Integer, nullable=False),
+    sql.Column("has_led", sql.Boolean, nullable=False),
 )
 """One row for each shard of the map."""
 
@@ -285,6 +286,7 @@ def _load_shard_map(connection: Connection) -> ShardMap | None:
             Placement(
                 row["shard_id"],
                 configuration_index=row["configuration_index"],
+                has_led=bool(row["has_led"]),
                 **{part: tuple(held.get((row["shard_id"], part), ())) for part in _PARTS},
             )
             for row in placements.mappings()

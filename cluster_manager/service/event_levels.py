@@ -22,9 +22,10 @@ from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import QuotasSet
-from cluster_manager.domain.shard_map import ShardMapChanged
+from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import not_known_everywhere
+from nextgen.kernel.routing.slots import FIRST_VERSION
 
 EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
     NodeRegistered: 1,
@@ -44,6 +45,11 @@ _LOWERED_CAPACITY_LEVEL: Final = 10
 """Level of a session whose capacity was lowered: earlier releases do not lower its grant."""
 
 
+_ADDED_SHARD_LEVEL: Final = 11
+"""Level of a map, later than the first, with a shard that has had no leader. Earlier releases take
+it for one that has, and a replica of theirs without data would wait for others for ever."""
+
+
 def level_of(events: Iterable[ClusterEvent]) -> int:
     """Return the level that a replica must know to fold ``events``, 0 for none."""
     return max(map(_level, events), default=0)
@@ -52,7 +58,15 @@ def level_of(events: Iterable[ClusterEvent]) -> int:
 def _level(event: ClusterEvent) -> int:
     if isinstance(event, BrokerRecorded) and event.broker.announced_units:
         return _LOWERED_CAPACITY_LEVEL
+    if isinstance(event, ShardMapChanged) and _has_added_shard(event.shard_map):
+        return _ADDED_SHARD_LEVEL
     return EVENT_LEVELS[type(event)]
+
+
+def _has_added_shard(shard_map: ShardMap) -> bool:
+    return shard_map.version > FIRST_VERSION and not all(
+        placement.has_led for placement in shard_map.placements
+    )
 
 
 def not_known(events: Iterable[ClusterEvent], level: int, members: Sequence[str]) -> Refused:

@@ -31,7 +31,7 @@ from cluster_manager.domain.cluster import (
 from cluster_manager.domain.leader_spread import Transfer
 from cluster_manager.domain.lookup_reports import RecordLookupWindow
 from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
-from cluster_manager.domain.shard_map import FIRST_VERSION, ShardMap, decide_led
+from cluster_manager.domain.shard_map import ShardMap, decide_led
 from cluster_manager.ports import Clock
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.event_levels import level_of, not_known
@@ -55,6 +55,7 @@ from nextgen.kernel.limits.cluster import (
     JOIN_STREAMS_MAX,
     NODE_ID_BYTES_MAX,
 )
+from nextgen.kernel.routing.slots import FIRST_VERSION
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, Commit, Entry, ReplicatedLog
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
@@ -232,7 +233,7 @@ class LeaderTerm:
         )
         self._push_to_all(cluster_pb.ClusterUpdate(leaders=[_leader_report(endpoint)]))
         self._spreader.look()
-        self._end_first_map()
+        self._record_led()
 
     def record_broker(self, broker: Broker) -> None:
         """Propose a broker's session if it changed; the commit is pushed to nodes.
@@ -440,7 +441,7 @@ class LeaderTerm:
             if connection.kind == SHARD_KIND
         }
 
-    def _end_first_map(self) -> None:
+    def _record_led(self) -> None:
         led = [endpoint.shard_id for endpoint in self._endpoints.all()]
         decision = decide_led(self.pending.shard_map, led)
         if not decision.events:
@@ -449,7 +450,7 @@ class LeaderTerm:
             self.propose(decision.events)
         except MetadataError as error:
             # The next report of a leader, to this or the next leader, tries again.
-            _logger.info("the first map stays", why=str(error))
+            _logger.info("shards that have led are not recorded", why=str(error))
 
     def _check_every_shard_was_led(self) -> None:
         """Keep the first map until each of its shards has had a leader: see ``decide_led``."""

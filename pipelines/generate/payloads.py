@@ -239,6 +239,7 @@ def _cluster_payloads(world: World) -> dict[str, dict[str, Column]]:
             f.array().cast("array<string>").alias("joining"),
             f.array().cast("array<string>").alias("leaving"),
             f.lit(0).cast("long").alias("configuration_index"),
+            f.lit(False).alias("has_led"),
         ),
     )
     return {

@@ -18,6 +18,7 @@ import structlog
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import NodeId, ReplicatedLog
 from nextgen.tasks.background import cancel_and_wait, keep, start
 from protos.nextgen.v1.cluster_service_pb2 import (
@@ -216,22 +217,20 @@ class ShardNode:
 
     async def _open(self, placement: ShardPlacement) -> None:
         view, shard_id = self._link.view, placement.shard_id
-        assert view.slot_table is not None, "a placement came without slots"
         members = [NodeId(each) for each in placement.replicas]
         opened = await self._groups.open(
             shard_id,
             members,
             is_joining=self._node_id not in members,
-            # Possibly by this node: then its disk has lost the votes that elected it. The map
-            # leaves its first version as soon as every shard has had a leader.
-            may_be_lost=shard_id in view.leaders or view.shard_map_version > 1,
+            # Possibly by this node: then its disk has lost the votes that elected it.
+            may_be_lost=view.has_led(shard_id),
         )
         self._replicas[shard_id] = Replica(
             shard_id,
             opened.log,
             opened.query,
             opened.read_transaction,
-            view.slot_table,
+            self._slot_table,
             self._dependencies,
             ShardMetrics(self._metrics, shard_id),
             hint=self._hint,
@@ -240,6 +239,11 @@ class ShardNode:
             on_led=self._link.learn_leader,
         )
         _logger.info("replica open", shard=shard_id, members=members)
+
+    def _slot_table(self) -> SlotTable:
+        table = self._link.view.slot_table
+        assert table is not None, "a replica was opened without a map"
+        return table
 
     async def _close_unnamed(self, view: ClusterView) -> None:
         """Close replicas that the map no longer names here, and put their data aside.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nextgen.client.wire.shard_map import led_shards
 from nextgen.kernel.governance.service_settings import (
     DEFAULT_SETTINGS,
     ServiceSettings,
@@ -37,6 +38,7 @@ class ClusterView:
         """Which shard has which slot; None until a map is known."""
         self._shard_map: ShardMapChanged | None = None
         self._placements: dict[int, ShardPlacement] = {}
+        self._led: frozenset[int] = frozenset()
         self._leaders: dict[int, LeaderReport] = {}
         self._brokers: dict[str, BrokerRecorded] = {}
         self._loads: dict[str, LoadReport] = {}
@@ -70,6 +72,10 @@ class ClusterView:
     def shard_ids(self) -> Sequence[int]:
         """The shards of the map, ascending."""
         return sorted(self._placements)
+
+    def has_led(self, shard_id: int) -> bool:
+        """Return whether the shard is known to have had a leader, at any time."""
+        return shard_id in self._led or shard_id in self._leaders
 
     @property
     def leaders(self) -> Mapping[int, LeaderReport]:
@@ -194,6 +200,7 @@ class ClusterView:
         self.slot_table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
         self._shard_map = shard_map
         self._placements = {placement.shard_id: placement for placement in shard_map.shards}
+        self._led = led_shards(shard_map)
 
     def _apply_leader(self, leader: LeaderReport) -> None:
         if leader.term > self.leader_term(leader.shard_id):

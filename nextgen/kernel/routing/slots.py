@@ -27,6 +27,9 @@ from nextgen.kernel.routing.hashing import hash64, slot_of
 SHARD_ID_MAX = 0xFFFF
 """Shard ids travel in two bytes. 0 is the cluster manager's group and has no slots."""
 
+FIRST_VERSION = 1
+"""Version of a cluster's first map until each of its shards has had a leader."""
+
 VNODES_PER_NODE_MAX = 1_000
 
 _PACKED = struct.Struct(f">{SLOT_COUNT}H")
@@ -58,7 +61,7 @@ class SlotTable:
 
     @property
     def shard_ids(self) -> tuple[int, ...]:
-        """The shards that have a slot, ascending."""
+        """The shards that have a slot, ascending. Others of the cluster may have none."""
         return tuple(sorted(set(self.owners)))
 
     def slots_of(self, shard_id: int) -> tuple[int, ...]:
@@ -148,7 +151,7 @@ def _evened(owners: tuple[int, ...], shards: tuple[int, ...]) -> tuple[int, ...]
 @lru_cache(maxsize=16)
 def _initial_table(shards: tuple[int, ...]) -> SlotTable:
     # A simulation begins with the same shards again and again, and a table takes 30 ms.
-    return SlotTable(1, _evened((0,) * SLOT_COUNT, shards))
+    return SlotTable(FIRST_VERSION, _evened((0,) * SLOT_COUNT, shards))
 
 
 def _shares(owners: tuple[int, ...], shards: tuple[int, ...]) -> dict[int, int]:

@@ -991,18 +991,20 @@ class NodeRegistered(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ...) -> None: ...
 
 class ShardPlacement(_message.Message):
-    __slots__ = ("shard_id", "replicas", "joining", "leaving", "configuration_index")
+    __slots__ = ("shard_id", "replicas", "joining", "leaving", "configuration_index", "has_led")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
+    HAS_LED_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     replicas: _containers.RepeatedScalarFieldContainer[str]
     joining: _containers.RepeatedScalarFieldContainer[str]
     leaving: _containers.RepeatedScalarFieldContainer[str]
     configuration_index: int
-    def __init__(self, shard_id: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ..., joining: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., configuration_index: _Optional[int] = ...) -> None: ...
+    has_led: bool
+    def __init__(self, shard_id: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ..., joining: _Optional[_Iterable[str]] = ..., leaving: _Optional[_Iterable[str]] = ..., configuration_index: _Optional[int] = ..., has_led: _Optional[bool] = ...) -> None: ...
 
 class SlotMoveChanged(_message.Message):
     __slots__ = ("move_id", "ranges", "from_shard", "to_shard", "phase", "reason", "from_position", "to_position", "shard_map_version", "plan_id")

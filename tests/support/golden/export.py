@@ -25,6 +25,8 @@ from protos.nextgen.v1.events_pb2 import (
     NodeExcluded,
     QuotasSet,
     Setting,
+    ShardMapChanged,
+    ShardPlacement,
     TenantQuota,
     TopicAssigned,
     TopicDeleted,
@@ -50,6 +52,9 @@ def golden_events() -> list[Any]:
     )
     overrides = [Setting(name="scalableTopicMaxSegments", value="16")]
     forced = TopicDeleted(name="grown", topic_id="topic-9", partitions=3, forced=True)
+    led, added = ShardPlacement(shard_id=1, replicas=["n-1"]), ShardPlacement(shard_id=2)
+    led.has_led = True
+    shard_map = ShardMapChanged(version=3, slot_owners=b"12", shards=[led, added])
     raised = TopicAssigned(topic_id="topic-1", epoch=8, reason="epoch_used", used_epoch=7)
     told = [
         *DecidedCommand.FromString(packed).events,
@@ -57,6 +62,7 @@ def golden_events() -> list[Any]:
         Event(quotas_set=quotas),
         Event(configuration_set=ConfigurationSet(version=1, settings=overrides)),
         Event(node_excluded=NodeExcluded(node_id="stolen-1")),
+        Event(shard_map_changed=shard_map),
         Event(topic_assigned=raised),
         Event(topic_deleted=forced),
     ]

@@ -15,9 +15,11 @@ from cluster_manager.domain.configuration import Configuration, ConfigurationSet
 from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
+from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
 from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
+from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.replication.ports import NodeId
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, settle
 from tests.unit.cluster_manager.test_lookup_windows import BAD, message_of, recorded, said
@@ -63,6 +65,18 @@ def test_a_lowered_capacity_waits_for_replicas_that_lower_the_grant() -> None:
     assert level_of([BrokerRecorded(replace(broker, announced_units=0))]) == 1
     refused = not_known([WINDOW, lowered], 9, ["cm-2"])
     assert "cm-2 is not known to know broker_recorded events" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("version", "led", "level"), [(1, (), 1), (1, (1,), 1), (2, (1, 2), 1), (3, (1,), 11)]
+)
+def test_a_map_with_a_shard_that_was_added_waits_for_replicas_that_know_which_have_led(
+    version: int, led: tuple[int, ...], level: int
+) -> None:
+    placements = tuple(Placement(each, ("a",), has_led=each in led) for each in (1, 2))
+    table = SlotTable(version, initial_table([1]).owners)
+
+    assert level_of([ShardMapChanged(ShardMap(table, placements))]) == level
 
 
 def test_a_record_has_the_level_of_its_latest_event() -> None:

@@ -408,3 +408,4 @@ async def test_the_map_says_that_every_shard_has_been_led(one: ManagerUnderTest)
 
     (changed,) = [update for update in await taken(second) if update.HasField("shard_map")]
     assert changed.shard_map.version == 2
+    assert all(placement.has_led for placement in changed.shard_map.shards)

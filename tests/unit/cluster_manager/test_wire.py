@@ -61,6 +61,33 @@ def test_a_placement_of_an_earlier_release_has_nothing_under_way() -> None:
     assert wire.event_to_proto(read).shard_map_changed == stored.shard_map_changed
 
 
+@pytest.mark.parametrize(
+    ("version", "written", "read"),
+    [
+        (1, (), (False, False)),
+        (1, (1,), (True, False)),
+        (2, (), (True, True)),
+        (9, (1, 2), (True, True)),
+        (9, (2,), (False, True)),
+    ],
+)
+def test_in_a_later_map_of_an_earlier_release_all_shards_have_led(
+    version: int, written: tuple[int, ...], read: tuple[bool, ...]
+) -> None:
+    stored = events_pb.ShardMapChanged(
+        version=version,
+        slot_owners=initial_table([1, 2]).to_bytes(),
+        shards=[
+            events_pb.ShardPlacement(shard_id=shard_id, has_led=shard_id in written)
+            for shard_id in (1, 2)
+        ],
+    )
+
+    placements = wire.shard_map_from_proto(stored).placements
+
+    assert tuple(placement.has_led for placement in placements) == read
+
+
 @pytest.mark.parametrize("change", list(Change))
 def test_every_change_can_be_wished_for(change: Change) -> None:
     kind = cluster_pb.ChangeReplicasRequest.Change.Value(f"CHANGE_{change.name}")

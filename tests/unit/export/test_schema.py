@@ -33,6 +33,16 @@ def _add_leaves(path: str, type_: pa.DataType, suffix: str, found: list[str]) ->
         found.append(f"{path}: {type_}{suffix}")
 
 
+def _holds(column: str, later: str) -> bool:
+    """Return whether ``later`` has all of ``column``: structs in a list may get fields behind it.
+
+    A reader that gives the later type finds null for them in earlier files.
+    """
+    return column == later or (
+        column.endswith(">>") and later.startswith(f"{column.removesuffix('>>')}, ")
+    )
+
+
 def golden(version: int) -> list[str]:
     return (GOLDEN / f"schema_v{version}.txt").read_text().splitlines()
 
@@ -44,7 +54,9 @@ def test_the_schema_is_the_one_of_its_version() -> None:
 
 @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
 def test_no_column_of_an_earlier_version_is_gone_or_changed(version: int) -> None:
-    assert set(golden(version)) <= set(leaves(event_schema()))
+    present = leaves(event_schema())
+    for column in golden(version):
+        assert any(_holds(column, later) for later in present), column
 
 
 def test_every_event_type_has_a_column() -> None:

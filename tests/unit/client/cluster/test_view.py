@@ -38,6 +38,23 @@ def test_a_full_update_of_what_is_known_makes_an_equal_view():
     assert copy.to_update() == view.to_update()
 
 
+def test_a_shard_has_led_by_the_map_or_by_a_leader_that_is_known():
+    view = ClusterView()
+    assert not view.has_led(1)
+
+    view.apply(full_update({1: "a:1"}))
+    assert view.has_led(1)
+
+    later = shard_map({1: ["a"], 2: ["b"], 3: ["c"]}, version=3)
+    later.shards[1].has_led = True
+    view.apply(ClusterUpdate(shard_map=later))
+    assert [view.has_led(each) for each in (1, 2, 3)] == [True, True, False]
+
+    earlier_release = shard_map({1: ["a"], 2: ["b"], 3: ["c"]}, version=4)
+    view.apply(ClusterUpdate(shard_map=earlier_release))
+    assert view.has_led(3)
+
+
 @given(reports=st.permutations([(1, "a:1"), (2, "b:1"), (5, "c:1"), (3, "d:1")]))
 def test_the_leader_of_the_highest_term_wins_in_whatever_order(reports):
     view = ClusterView()

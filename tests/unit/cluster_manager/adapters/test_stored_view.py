@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text
@@ -12,15 +13,19 @@ from cluster_manager import wire
 from cluster_manager.adapters.stored_view import (
     REPLICAS_WITHOUT_PARTS,
     WITHOUT_CONFIGURATION,
+    WITHOUT_LED,
     WITHOUT_LOOKUP_REPORTS,
     WITHOUT_QUOTAS,
     StoredView,
     open_view_store,
 )
 from cluster_manager.domain.exclusions import Exclusions, NodeExcluded
+from cluster_manager.domain.shard_map import ShardMapChanged as MapChanged
 from cluster_manager.projections.tables import METADATA
-from nextgen.replication.ports import Entry
+from nextgen.kernel.routing.slots import SlotTable
+from nextgen.replication.ports import Entry, Record
 from nextgen.replication.view.database import fingerprint
+from protos.nextgen.v1.events_pb2 import DecidedCommand, Event
 from tests.support.golden.cluster_log import RECORDS, described
 
 
@@ -82,16 +87,17 @@ LATER_COLUMNS = {
 }
 
 
-LATEST_COLUMNS = {"brokers": ("announced_units",)}
-"""Columns that no earlier version had."""
+OF_LED = {"placements": ("has_led",)}
+LATEST_COLUMNS = {"brokers": ("announced_units",), **OF_LED}
+"""Columns that no earlier version had, or only the last."""
 
 
-def add_earlier(metadata, *, without, all_columns=False):
+def add_earlier(metadata, *, without, all_columns=False, latest=LATEST_COLUMNS):
     """Put the tables of an earlier version into ``metadata``."""
     for table in METADATA.sorted_tables:
         if table.name not in without:
             later = () if all_columns else LATER_COLUMNS.get(table.name, ())
-            later += LATEST_COLUMNS.get(table.name, ())
+            later += latest.get(table.name, ())
             kept = [each for each in table.columns if each.name not in later]
             columns = [Column(*_shape(each), **_rules(each)) for each in kept]
             Table(table.name, metadata, *columns)
@@ -106,12 +112,13 @@ def _rules(column):
 
 
 EARLIER, WITHOUT_REPORTS, EARLIER_QUOTAS = MetaData(), MetaData(), MetaData()
-EARLIER_CONFIGURATION = MetaData()
+EARLIER_CONFIGURATION, EARLIER_LED = MetaData(), MetaData()
 LATER = (*OF_QUOTAS, *OF_CONFIGURATION)
 add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports", *LATER))
 add_earlier(WITHOUT_REPORTS, without=("lookup_reports", *LATER))
 add_earlier(EARLIER_QUOTAS, without=LATER, all_columns=True)
 add_earlier(EARLIER_CONFIGURATION, without=OF_CONFIGURATION, all_columns=True)
+add_earlier(EARLIER_LED, without=(), all_columns=True, latest=OF_LED)
 EARLIER_REPLICAS = Table(
     "replicas",
     EARLIER,
@@ -126,6 +133,34 @@ def test_the_earlier_tables_are_those_of_the_earlier_version():
     assert fingerprint(WITHOUT_REPORTS, 1) == WITHOUT_LOOKUP_REPORTS
     assert fingerprint(EARLIER_QUOTAS, 1) == WITHOUT_QUOTAS
     assert fingerprint(EARLIER_CONFIGURATION, 1) == WITHOUT_CONFIGURATION
+    assert fingerprint(EARLIER_LED, 1) == WITHOUT_LED
+
+
+WITHOUT_LED_COLUMN = "ALTER TABLE placements DROP COLUMN has_led;"
+
+
+@pytest.mark.parametrize(("version", "has_led"), [(1, False), (2, True)])
+def test_by_an_earlier_view_all_shards_of_a_map_later_than_the_first_have_led(
+    tmp_path, version, has_led
+):
+    first = next(e.shard_map for events in RECORDS for e in events if isinstance(e, MapChanged))
+    stored = replace(first, table=SlotTable(version, first.table.owners))
+    changed = wire.shard_map_to_proto(stored)
+    store = open_view_store(tmp_path)
+    command = DecidedCommand(events=[Event(schema_version=1, shard_map_changed=changed)])
+    store.apply([Entry(1, 1, 1, (Record(command.SerializeToString(), 1),))])
+    folded, digest = StoredView(store).load()[0], store.running_digest
+    store.close()
+    path = tmp_path / "view.000000000001.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(f"{WITHOUT_LED_COLUMN} PRAGMA user_version={WITHOUT_LED}")
+
+    again = open_view_store(tmp_path)
+
+    upgraded = StoredView(again).load()[0]
+    assert {each.has_led for each in upgraded.shard_map.placements} == {has_led}
+    assert (upgraded, again.running_digest) == (folded, digest), "as from the log"
+    again.close()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +176,7 @@ def test_a_view_without_later_tables_is_upgraded_where_it_is(tmp_path, earlier, 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         dropped = "".join(f"DROP TABLE {name};" for name in later_tables)
         dropped += "ALTER TABLE brokers DROP COLUMN announced_units;"
+        dropped += WITHOUT_LED_COLUMN
         connection.executescript(f"{dropped} PRAGMA user_version={earlier}")
 
     again = open_view_store(tmp_path)
@@ -157,7 +193,8 @@ def test_a_view_without_windows_of_lookups_is_upgraded_where_it_is(tmp_path):
     path = tmp_path / "view.000000000001.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(
-            f"{LATER_TABLES}DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
+            f"{LATER_TABLES}{WITHOUT_LED_COLUMN}DROP TABLE lookup_reports;"
+            f"PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
         )
 
     again = open_view_store(tmp_path)
@@ -203,7 +240,8 @@ def test_leases_of_a_release_that_recorded_no_use_count_as_used_after_the_upgrad
             for column in columns:
                 connection.execute(f"ALTER TABLE {name} DROP COLUMN {column}")
         connection.executescript(
-            f"{LATER_TABLES}DROP TABLE lookup_reports; PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
+            f"{LATER_TABLES}{WITHOUT_LED_COLUMN}DROP TABLE lookup_reports;"
+            f"PRAGMA user_version={WITHOUT_LOOKUP_REPORTS}"
         )
     expected = open_view_store(tmp_path / "folded")
     expected.apply(entries())

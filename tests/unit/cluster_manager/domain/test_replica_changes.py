@@ -242,6 +242,16 @@ def test_a_voter_that_is_reported_gone_is_no_replica() -> None:
     assert left == Placement(1, ("a", "b"), configuration_index=8)
 
 
+def test_a_shard_has_led_whatever_its_members_are() -> None:
+    state = apply(MAP.with_led([1]), wish(Change.ADD, "d"))
+
+    state = apply(state, report(7, "a", "b", "c", "d"))
+
+    assert [each.has_led for each in state.placements] == [
+        each.shard_id == 1 for each in state.placements
+    ]
+
+
 def test_what_the_map_says_already_makes_no_version() -> None:
     assert decide(MAP, report(0, "c", "b", "a")) == Accepted(())
     assert decide(MAP, report(90, "a", "b", "c")) == Accepted(())

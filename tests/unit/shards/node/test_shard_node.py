@@ -13,9 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nextgen.client.cluster.link import ClusterLink, TransferListener
-from nextgen.kernel.errors import JournalCorrupted
-from nextgen.kernel.limits.cluster import SESSION_RETURN_MS
-from nextgen.kernel.routing.slots import initial_table
+from nextgen.kernel.errors import JournalCorrupted, StaleShardMap
+from nextgen.kernel.limits.cluster import SESSION_RETURN_MS, SLOT_COUNT
+from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.replication.ports import GroupId, LogStatus, NodeId, Role
 from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello
@@ -31,6 +31,7 @@ from protos.nextgen.v1.events_pb2 import (
     ShardPlacement,
 )
 from shards.adapters.routed import RoutedParents
+from shards.domain.shard import Shard
 from shards.metrics import NodeMetrics
 from shards.node.replica import Replica
 from shards.node.shard_leader import LeaderDependencies
@@ -402,6 +403,55 @@ async def test_a_replica_without_data_under_a_later_map_may_have_lost_it(world: 
 
     opened = world.groups.opened[1]
     assert (opened.is_joining, opened.may_be_lost) == (False, True)
+
+
+@run_by(with_node)
+async def test_a_group_of_a_shard_that_was_added_later_may_be_a_fresh_one(world: World) -> None:
+    """Nobody could elect its first leader otherwise."""
+    led = ShardPlacement(shard_id=2, replicas=["node-2"], has_led=True)
+    added = ShardPlacement(shard_id=3, replicas=["node-1"])
+    changed = ShardMapChanged(version=5, slot_owners=MAP.slot_owners, shards=[led, added])
+    world.link.push(full=True, shard_map=changed)
+    await asyncio.sleep(0.1)
+
+    assert not world.groups.opened[3].may_be_lost
+
+
+@run_by(with_node)
+async def test_the_first_leader_adopts_the_slots_of_the_map_as_it_is_by_then(world: World) -> None:
+    """A replica may be open for long before it leads for the first time."""
+    world.link.push(full=True, shard_map=MAP)
+    await asyncio.sleep(0.1)
+    one = [ShardPlacement(shard_id=1, replicas=["node-1"], has_led=True)]
+    owners = SlotTable(4, (1,) * SLOT_COUNT).to_bytes()
+    world.link.push(shard_map=ShardMapChanged(version=4, slot_owners=owners, shards=one))
+
+    world.log(1).become_leader()
+    await asyncio.sleep(0.1)
+
+    leader = world.replicas[1].leader
+    assert leader is not None
+    assert leader.state.slots.map_version == 4
+    assert sum(leader.state.slots.owned()) == SLOT_COUNT
+
+
+@run_by(with_node)
+async def test_a_shard_without_slots_is_led_and_keeps_that_it_has_none(world: World) -> None:
+    led = ShardPlacement(shard_id=1, replicas=["node-2"], has_led=True)
+    added = ShardPlacement(shard_id=3, replicas=["node-1"])
+    owners = SlotTable(5, (1,) * SLOT_COUNT).to_bytes()
+    world.link.push(shard_map=ShardMapChanged(version=5, slot_owners=owners, shards=[led, added]))
+    await asyncio.sleep(0.1)
+
+    world.log(3).become_leader()
+    await asyncio.sleep(0.1)
+
+    leader = world.replicas[3].leader
+    assert leader is not None
+    assert leader.state.reads.load_shard() == Shard((), 5)
+    with pytest.raises(StaleShardMap):
+        leader.state.slots.check(0)
+    assert world.node.readiness() == (True, [])
 
 
 @run_by(with_node)
