@@ -73,7 +73,7 @@ async def decide(requests: list[pb.ExecuteRequest], view: ViewStore) -> tuple[fl
     state = ShardState(
         1, 1, log, query, lambda: time.time_ns() // 1_000_000, os.urandom, time.monotonic
     )
-    state.adopt_slots(((0, SLOT_COUNT - 1),), 1)
+    state.adopt_first_slots(((0, SLOT_COUNT - 1),), 1)
     await state.proposer.confirm()
     entries: list[Entry] = []
     log.on_commit(entries.extend)

@@ -32,7 +32,11 @@ MOVES_REMEMBERED_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class AdoptSlots:
-    """Adopt the slots that the shard map gives this shard, as the first event of its log."""
+    """Adopt the first slots of the shard, those that the shard map gives it; maybe none.
+
+    Only a log that has never adopted any decides by a map, and any map will do: slots come to a
+    shard later by an event of its own log alone, so no map has others for it before.
+    """
 
     ranges: SlotRanges
     shard_map_version: int
@@ -238,14 +242,9 @@ def _decide_adopt(shard: ShardSelf, command: AdoptSlots) -> Accepted[ShardEvent]
     for first, last in command.ranges:
         if not 0 <= first <= last < SLOT_COUNT:
             return Rejected(RejectionCode.LIMIT_EXCEEDED, f"{first}-{last} is no range of slots")
-    if shard is None:
-        return Accepted((SlotsAdopted(command.ranges, command.shard_map_version),))
-    if shard.ranges == command.ranges:
+    if shard is not None:
         return Accepted(())
-    return Rejected(
-        RejectionCode.NOT_ALLOWED,
-        f"the shard has had its slots since map version {shard.shard_map_version}",
-    )
+    return Accepted((SlotsAdopted(command.ranges, command.shard_map_version),))
 
 
 def _decide_mark(shard: ShardSelf, command: MarkRestore) -> Accepted[ShardEvent] | Rejected:

@@ -27,6 +27,7 @@ _logger = structlog.get_logger(__name__)
 class Replica:
     """Owned by the node. ``leader`` is set exactly while this replica may decide.
 
+    ``slot_table`` returns the present shard map. It is needed by the shard's first leader alone.
     ``hint`` returns the endpoint of the shard's leader if it is known. ``on_leading`` is called
     after each change of ``leader``, ``on_led`` with term and node id of another node that leads.
     """
@@ -37,7 +38,7 @@ class Replica:
         log: ReplicatedLog,
         query: Query,
         read_transaction: ReadTransaction,
-        table: SlotTable,
+        slot_table: Callable[[], SlotTable],
         dependencies: LeaderDependencies,
         metrics: ShardMetrics,
         *,
@@ -50,7 +51,7 @@ class Replica:
         self.reader = InventoryReader(shard_id, log, query, read_transaction)
         self.leader: ShardLeader | None = None
         self._query = query
-        self._table = table
+        self._slot_table = slot_table
         self._dependencies = dependencies
         self._metrics = metrics
         self._hint = hint
@@ -168,9 +169,9 @@ class Replica:
             self._metrics,
         )
         try:
-            leader.start(self._table)
+            leader.start(self._slot_table())
         except MetadataError as error:
-            # Leadership was lost again, or the log contradicts the map.
+            # Leadership was lost again already.
             _logger.error("cannot lead", shard=self.shard_id, term=term, why=str(error))
             leader.close(None)
             return

@@ -370,8 +370,9 @@ class ShardLeader:
         return f"<ShardLeader shard={self.shard_id} term={self.term} {self.topics!r}>"
 
     def start(self, table: SlotTable) -> None:
-        """Adopt the slots that the map gives this shard, then take over its brokers and leases."""
-        self.state.adopt_slots(table.ranges_of(self.shard_id), table.version)
+        """Take over the shard's brokers and leases. The first leader of all adopts the slots that
+        the map gives the shard before it does anything else."""
+        self.state.adopt_first_slots(table.ranges_of(self.shard_id), table.version)
         self.brokers.start()
         self._roll_call.start()
         self.leases.start()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nextgen.kernel.errors import StaleShardMap, Unavailable
+from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.events.decider import Accepted
 from nextgen.replication.ports import Commit, ReplicatedLog
 from shards.domain import shard
@@ -91,15 +91,12 @@ class ShardState:
                 "else is created, changed or deleted until 'nextgen restore' has ended"
             )
 
-    def adopt_slots(self, ranges: SlotRanges, version: int) -> asyncio.Future[Commit] | None:
-        """Adopt the slots that the shard map gives this shard; None if it has them already.
+    def adopt_first_slots(self, ranges: SlotRanges, version: int) -> asyncio.Future[Commit] | None:
+        """Adopt the slots that the shard map gives this shard, if its log has never adopted any.
 
-        Call it at first leadership, BEFORE anything else is decided.
-
-        Raises:
-            StaleShardMap: The log says that the shard has other slots.
+        Returns None if it has: then the log alone says which slots the shard has, whatever the map
+        says. Call it when a term begins, BEFORE anything else is decided.
         """
         decision = shard.decide(self.reads.load_shard(), AdoptSlots(ranges, version))
-        if not isinstance(decision, Accepted):
-            raise StaleShardMap(f"shard {self.shard_id}: {decision.message}", version)
+        assert isinstance(decision, Accepted), f"the shard map is malformed: {decision.message}"
         return self.proposer.propose(decision.events) if decision.events else None

@@ -512,7 +512,7 @@ class Harness:
             self.log,
             query_of(self.view.reader),
             self.view.read_transaction,
-            self._table,
+            lambda: self._table,
             self._dependencies,
             ShardMetrics(self.node_metrics, SHARD),
             hint=lambda _shard_id, leader_id: leader_id and f"{leader_id}:1",

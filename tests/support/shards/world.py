@@ -135,7 +135,7 @@ class ShardReplica:
         self._parents = parents
         self.state = self._new_state()
         self.service = self._new_service()
-        self.state.adopt_slots(table.ranges_of(shard_id), table.version)
+        self.state.adopt_first_slots(table.ranges_of(shard_id), table.version)
 
     def next_term(self, term: int = 0) -> None:
         """Let the leader win another term, or ``term``: state and service start from the log."""

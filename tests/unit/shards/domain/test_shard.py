@@ -32,15 +32,16 @@ def test_an_empty_log_adopts_the_slots_of_the_map():
     assert evolve(INITIAL, decision.events[0]) == Shard(RANGES, 3)
 
 
-def test_the_same_slots_are_not_adopted_twice_whatever_the_version():
-    assert decide(Shard(RANGES, 3), AdoptSlots(RANGES, 4)) == Accepted(())
+def test_an_empty_log_adopts_no_slots_where_the_map_has_none_for_it():
+    decision = decide(INITIAL, AdoptSlots((), 3))
+
+    assert decision == Accepted((SlotsAdopted((), 3),))
 
 
-def test_other_slots_are_refused():
-    decision = decide(Shard(RANGES, 3), AdoptSlots(((0, 99),), 4))
-
-    assert isinstance(decision, Rejected)
-    assert decision.code is RejectionCode.NOT_ALLOWED
+@pytest.mark.parametrize("ranges", [RANGES, ((0, 99),), ()])
+@pytest.mark.parametrize("adopted", [RANGES, ()])
+def test_a_log_that_has_adopted_slots_adopts_none_of_a_map_whatever_it_says(adopted, ranges):
+    assert decide(Shard(adopted, 3), AdoptSlots(ranges, 4)) == Accepted(())
 
 
 @pytest.mark.parametrize("bad", [(-1, 4), (5, 4), (0, SLOT_COUNT)])

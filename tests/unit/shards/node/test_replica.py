@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.slots import SlotTable
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import Harness, in_shard
 
@@ -27,6 +29,21 @@ async def test_a_later_leader_does_not_adopt_them_again(shard: Harness) -> None:
     shard.next_term()
     await shard.create_topics("u")
 
+    assert len(await shard.events("slots_adopted")) == 1
+
+
+@run_by(in_shard)
+async def test_a_later_leader_has_the_slots_of_its_log_whatever_the_map_says(
+    shard: Harness,
+) -> None:
+    await shard.create_topics("t")
+    shard._table = SlotTable(9, (2,) * SLOT_COUNT)
+
+    shard.next_term()
+
+    assert shard.leader.state.slots.map_version == 1
+    assert sum(shard.leader.state.slots.owned()) == SLOT_COUNT
+    await shard.create_topics("u")
     assert len(await shard.events("slots_adopted")) == 1
 
 

@@ -230,14 +230,11 @@ async def test_confirming_without_anything_in_flight_asks_a_majority(shard):
         await shard.state.proposer.confirm()
 
 
-async def test_slots_are_adopted_once(shard):
-    table = shard._table
-    assert shard.state.adopt_slots(table.ranges_of(1), 9) is None
-    assert shard.state.slots.map_version == 1
-    assert shard.state.slots.has(0)
+async def test_slots_are_adopted_from_a_map_once(shard):
+    assert shard.state.adopt_first_slots(((0, 5),), 9) is None
 
-    with pytest.raises(StaleShardMap):
-        shard.state.adopt_slots(((0, 5),), 9)
+    assert shard.state.slots.map_version == 1
+    assert shard.state.slots.has(6)
 
 
 async def test_a_key_of_another_shard_is_refused():
