@@ -34,6 +34,8 @@ client library turns it into ``Refused``. A broken invariant is not here: it is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class MetadataError(Exception):
     """Base class; never raised itself."""
@@ -75,13 +77,26 @@ class NotLeader(Definite):
 
 
 class StaleShardMap(Definite):
-    """The caller routed by a shard map that does not hold here."""
+    """The caller routed by a shard map that does not hold here.
+
+    ``moved_to`` is the shard that the refusing one gave the slots to, 0 if it does not know.
+    ``moved_slots`` are the ranges of slots, ends included, that went there with the asked one.
+    """
 
     reason = "STALE_SHARD_MAP"
 
-    def __init__(self, message: str, shard_map_version: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        shard_map_version: int = 0,
+        *,
+        moved_to: int = 0,
+        moved_slots: Sequence[tuple[int, int]] = (),
+    ) -> None:
         super().__init__(message)
         self.shard_map_version = shard_map_version
+        self.moved_to = moved_to
+        self.moved_slots = tuple(moved_slots)
 
 
 class Unavailable(Definite):

@@ -13,6 +13,7 @@ from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.cluster.link import ClusterLink
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.routing.router import ShardRouter
+from nextgen.client.routing.shard_calls import send_grouped
 from nextgen.client.transport.shared_channels import SharedChannels
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
@@ -157,23 +158,24 @@ class RoutedMetadata:
     async def read(
         self, names: Sequence[ObjectName], *, timeout_ms: int, subscriber_id: str = ""
     ) -> Sequence[Item]:
-        by_shard: dict[int, list[ObjectName]] = {}
-        for name in names:
-            shard_id = self._router.shard_of_key(_routing_key(name.kind, name.name))
-            by_shard.setdefault(shard_id, []).append(name)
-        groups = [part for group in by_shard.values() for part in _answerable(group)]
-        pages = await asyncio.gather(
-            *(self._read_at(group, timeout_ms, subscriber_id) for group in groups)
-        )
-        found = {(item.kind, item.name): item for page in pages for item in page}
+        wanted = {(name.kind, name.name): name for name in names}
+
+        async def read(shard_id: int, group: list[tuple[Kind, str]]) -> list[Item]:
+            parts = _answerable([wanted[each] for each in group])
+            pages = await asyncio.gather(
+                *(self._read_at(shard_id, part, timeout_ms, subscriber_id) for part in parts)
+            )
+            return [item for page in pages for item in page]
+
+        routing_keys = {each: _routing_key(*each) for each in wanted}
+        found = await send_grouped(self._router, routing_keys, read)
         return [found[name.kind, name.name] for name in names]
 
     async def _read_at(
-        self, names: Sequence[ObjectName], timeout_ms: int, subscriber_id: str
+        self, shard_id: int, names: Sequence[ObjectName], timeout_ms: int, subscriber_id: str
     ) -> Sequence[Item]:
-        key = _routing_key(names[0].kind, names[0].name)
-        response = await self._router.call_key(
-            key,
+        response = await self._router.call(
+            shard_id,
             ShardRequest(get=GetRequest(names=names, subscriber_id=subscriber_id)),
             timeout_ms=timeout_ms,
         )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from nextgen.kernel.errors import Definite, Unavailable
+from nextgen.kernel.errors import DeadlineExceeded, Definite, InvalidRequest, Unavailable
 
 Answer = TypeVar("Answer")
 
@@ -41,3 +41,24 @@ async def all_of(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
     if errors:
         raise next((error for error in errors if not isinstance(error, Definite)), errors[0])
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+
+async def all_written(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """As ``all_of``, for writes: if only some parts failed the whole is indefinite."""
+    wanted = list(parts)
+    if len(wanted) == 1:
+        return [await wanted[0]]
+    done = 0
+
+    async def counted(part: Coroutine[Any, Any, Answer]) -> Answer:
+        nonlocal done
+        answer = await part
+        done += 1
+        return answer
+
+    try:
+        return await all_of([counted(part) for part in wanted])
+    except Definite as error:
+        if done and not isinstance(error, InvalidRequest):
+            raise DeadlineExceeded(f"{done} shards did their part, another: {error}") from error
+        raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from discovery.ports import Directory, Shards
-from discovery.service.admin.deadline import all_of
+from discovery.service.admin.deadline import all_written
 from discovery.service.admin.grown_topics import GrownTopics
+from discovery.service.admin.positions import check_issued, issued_at
 from discovery.service.admin.topic_deletion import Owners, TopicDeletion
 from discovery.service.admin.write_turns import SENT_BOUNDS, WriteTurns
 from discovery.service.counters import DiscoveryCounters
@@ -18,11 +19,10 @@ from discovery.wire import (
     derived_command_id,
     parse_name,
 )
+from nextgen.client.routing.shard_calls import send_grouped
 from nextgen.client.routing.topic_creation import Created
 from nextgen.client.routing.write_admission import WriteBounds
 from nextgen.kernel.errors import (
-    DeadlineExceeded,
-    Definite,
     InvalidRequest,
     Refused,
     Unavailable,
@@ -182,22 +182,27 @@ class InventoryService:
                 f"a create has {count} topics, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
             )
         command_id = _command_id(request.command_id)
-        outcomes, places = self._placed(request.topics)
+        outcomes, routing_keys = _parsed(request.topics)
         if any(_IN_DEFAULT_NAMESPACE in topic.name for topic in request.topics):
             await self._make_default_namespace()
-        # All requests are made before one is sent: without a position of one of its shards a
-        # command is sent to none, and the client may issue it again.
-        requests = [
-            self._create_request(
-                shard_id, command_id, [request.topics[place] for place in at_shard], request
-            )
-            for shard_id, at_shard in places.items()
-        ]
-        results = await _all_written(self._create_in(each, timeout_ms) for each in requests)
+        # Before one request is sent: without a position of one of its shards a command is sent to
+        # none, and the client may issue it again.
+        check_issued(
+            request.issued, {self._shards.shard_of_key(key) for key in routing_keys.values()}
+        )
         response = pb.CreateTopicsResponse(shard_map_version=self._version)
-        for (shard_id, at_shard), result in zip(places.items(), results, strict=True):
-            outcomes.update(zip(at_shard, _topic_outcomes(result, len(at_shard)), strict=True))
-            response.positions.add(shard_id=shard_id, position=result.position)
+        positions: dict[int, int] = {}
+
+        async def send(shard_id: int, at_shard: list[int]) -> Sequence[shard_pb.TopicOutcome]:
+            topics = [request.topics[place] for place in at_shard]
+            part = self._create_request(shard_id, command_id, topics, request)
+            result = await self._create_in(part, timeout_ms)
+            positions[shard_id] = max(positions.get(shard_id, 0), result.position)
+            return _topic_outcomes(result, len(at_shard))
+
+        outcomes |= await send_grouped(self._shards, routing_keys, send, joined=all_written)
+        for shard_id, position in positions.items():
+            response.positions.add(shard_id=shard_id, position=position)
         response.topics.extend(outcomes[place] for place in range(count))
         self._counters.writes += 1
         created = sum(not outcome.rejection_code for outcome in response.topics)
@@ -350,7 +355,9 @@ class InventoryService:
         timeout_ms: int,
     ) -> tuple[pb.WriteResponse, shard_pb.CommandResult]:
         command.command_id = _command_id(command.command_id)
-        request = self._request(self._shards.shard_of_key(routing_key), command, write)
+        shard_id = self._shards.shard_of_key(routing_key)
+        check_issued(write.issued, {shard_id})
+        request = self._request(shard_id, command, write)
         response = await self._shards.call_key(routing_key, request, timeout_ms=timeout_ms)
         self._counters.writes += 1
         result = _single_result(response)
@@ -368,24 +375,6 @@ class InventoryService:
         )
         return written, result
 
-    def _placed(
-        self, topics: Sequence[shard_pb.TopicSpec]
-    ) -> tuple[dict[int, shard_pb.TopicOutcome], dict[int, list[int]]]:
-        """Return the outcomes of malformed names, and by shard the places of the others."""
-        refused: dict[int, shard_pb.TopicOutcome] = {}
-        places: dict[int, list[int]] = {}
-        for place, spec in enumerate(topics):
-            try:
-                name = parse_topic(spec.name)
-            except InvalidName as error:
-                refused[place] = shard_pb.TopicOutcome(
-                    rejection_code=RejectionCode.INVALID_NAME, message=str(error)
-                )
-                continue
-            spec.name = name.text
-            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
-        return refused, places
-
     def _create_request(
         self,
         shard_id: int,
@@ -395,6 +384,7 @@ class InventoryService:
     ) -> shard_pb.ShardRequest:
         command = shard_pb.Command(
             command_id=derived_command_id(command_id, shard_id),
+            batch_id=command_id,
             create_topics=shard_pb.CreateTopics(topics=topics),
         )
         return self._request(shard_id, command, write)
@@ -420,7 +410,6 @@ class InventoryService:
 
         Raises:
             InvalidRequest: The client names positions of more shards than there can be.
-            Unavailable: The client knew positions of other shards only; nothing was sent.
         """
         execute = shard_pb.ExecuteRequest(commands=[command], consistency=write.consistency)
         if not write.issued:
@@ -429,10 +418,9 @@ class InventoryService:
         else:
             if len(write.issued) > SHARDS_MAX:
                 raise InvalidRequest(f"a command names positions of {len(write.issued)} shards")
-            issued = {each.shard_id: each.position for each in write.issued}
-            if not issued.get(shard_id):
-                raise Unavailable(f"the command came without a position of shard {shard_id}")
-            execute.issued_position = issued[shard_id]
+            for each in write.issued:
+                execute.issued.add(shard_id=each.shard_id, position=each.position)
+            execute.issued_position = issued_at(write.issued).get(shard_id, 0)
         return shard_pb.ShardRequest(shard_id=shard_id, execute=execute)
 
     async def _get(
@@ -456,6 +444,26 @@ class InventoryService:
         )
 
 
+def _parsed(
+    topics: Sequence[shard_pb.TopicSpec],
+) -> tuple[dict[int, shard_pb.TopicOutcome], dict[int, str]]:
+    """Return, by place, the outcomes of malformed names, and the routing keys of the others, whose
+    names are canonical from here on."""
+    refused: dict[int, shard_pb.TopicOutcome] = {}
+    routing_keys: dict[int, str] = {}
+    for place, spec in enumerate(topics):
+        try:
+            name = parse_topic(spec.name)
+        except InvalidName as error:
+            refused[place] = shard_pb.TopicOutcome(
+                rejection_code=RejectionCode.INVALID_NAME, message=str(error)
+            )
+            continue
+        spec.name = name.text
+        routing_keys[place] = name.routing_key
+    return refused, routing_keys
+
+
 def _single_result(response: shard_pb.ShardResponse) -> shard_pb.CommandResult:
     if len(response.execute.results) != 1:
         raise Unavailable("a shard answered a command without a result")
@@ -475,24 +483,3 @@ def _topic_outcomes(result: shard_pb.CommandResult, count: int) -> Sequence[shar
 def _command_id(given: bytes) -> bytes:
     check_command_id(given)
     return given or secrets.token_bytes(COMMAND_ID_BYTES)
-
-
-async def _all_written(parts: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
-    """As ``all_of``, for writes: if only some parts failed the whole is indefinite."""
-    wanted = list(parts)
-    if len(wanted) == 1:
-        return [await wanted[0]]
-    done = 0
-
-    async def counted(part: Coroutine[Any, Any, Answer]) -> Answer:
-        nonlocal done
-        answer = await part
-        done += 1
-        return answer
-
-    try:
-        return await all_of([counted(part) for part in wanted])
-    except Definite as error:
-        if done and not isinstance(error, InvalidRequest):
-            raise DeadlineExceeded(f"{done} shards did their part, another: {error}") from error
-        raise

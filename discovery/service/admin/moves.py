@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from discovery.ports import Shards
 from discovery.service.counters import DiscoveryCounters
 from nextgen.client.routing.repeatable_moves import are_repeatable
-from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError
+from nextgen.client.routing.shard_calls import send_grouped
+from nextgen.kernel.errors import Indefinite, InvalidRequest, MetadataError, StaleShardMap
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.cluster import MOVES_PER_REQUEST_MAX, TOPIC_TEXT_CHARACTERS_MAX
@@ -36,7 +36,7 @@ class MoveService:
         """Move topics, each with its own answer, which has the reason if the topic stays."""
         _check_count("moves", len(request.moves))
         answers: dict[int, LookupAnswer] = {}
-        places: dict[int, list[int]] = {}
+        routing_keys: dict[int, str] = {}
         moves: dict[int, shard_pb.TopicMove] = {}
         for place, move in enumerate(request.moves):
             try:
@@ -48,21 +48,23 @@ class MoveService:
                     message=str(error),
                 )
                 continue
-            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
+            routing_keys[place] = name.routing_key
             moves[place] = shard_pb.TopicMove(
                 topic=name.text,
                 target_broker_id=move.target_broker_id,
                 expected_epoch=move.expected_epoch,
                 asked_by=move.asked_by,
             )
-        results = await asyncio.gather(
-            *(
-                self._move_in(shard_id, [moves[place] for place in at_shard], timeout_ms)
-                for shard_id, at_shard in places.items()
-            )
+
+        async def send(shard_id: int, at_shard: list[int]) -> Sequence[LookupAnswer]:
+            return await self._move_in(shard_id, [moves[place] for place in at_shard], timeout_ms)
+
+        answers |= await send_grouped(
+            self._shards,
+            routing_keys,
+            send,
+            refused=lambda place, error: _not_moved(moves[place], error),
         )
-        for at_shard, moved in zip(places.values(), results, strict=True):
-            answers.update(zip(at_shard, moved, strict=True))
         self._counters.topics_moved += sum(not a.rejection_code for a in answers.values())
         return pb.MoveTopicsResponse(answers=[answers[place] for place in range(len(answers))])
 
@@ -72,7 +74,7 @@ class MoveService:
         """Unassign topics, each with its own answer; the next lookup assigns them again."""
         _check_count("topics to unload", len(request.topics))
         outcomes: dict[int, shard_pb.UnassignOutcome] = {}
-        places: dict[int, list[int]] = {}
+        routing_keys: dict[int, str] = {}
         units: dict[int, UnitAssignment] = {}
         for place, topic in enumerate(request.topics):
             try:
@@ -82,16 +84,18 @@ class MoveService:
                     name=shortened(topic, TOPIC_TEXT_CHARACTERS_MAX), message=str(error)
                 )
                 continue
-            places.setdefault(self._shards.shard_of_key(name.routing_key), []).append(place)
+            routing_keys[place] = name.routing_key
             units[place] = UnitAssignment(name=name.text)
-        results = await asyncio.gather(
-            *(
-                self._unload_in(shard_id, [units[place] for place in at_shard], timeout_ms)
-                for shard_id, at_shard in places.items()
-            )
+
+        async def send(shard_id: int, at_shard: list[int]) -> Sequence[shard_pb.UnassignOutcome]:
+            return await self._unload_in(shard_id, [units[place] for place in at_shard], timeout_ms)
+
+        outcomes |= await send_grouped(
+            self._shards,
+            routing_keys,
+            send,
+            refused=lambda place, error: _not_unloaded(units[place], error),
         )
-        for at_shard, ended in zip(places.values(), results, strict=True):
-            outcomes.update(zip(at_shard, ended, strict=True))
         return pb.UnloadTopicsResponse(outcomes=[outcomes[place] for place in range(len(outcomes))])
 
     async def _move_in(
@@ -102,17 +106,10 @@ class MoveService:
             response = await self._shards.call(
                 shard_id, request, timeout_ms=timeout_ms, idempotent=are_repeatable(moves)
             )
+        except StaleShardMap:
+            raise
         except MetadataError as error:
-            return [
-                LookupAnswer(
-                    topic=move.topic,
-                    rejection_code=error.reason,
-                    message=str(error),
-                    retryable=True,
-                    under_way=isinstance(error, Indefinite),
-                )
-                for move in moves
-            ]
+            return [_not_moved(move, error) for move in moves]
         return response.move.answers
 
     async def _unload_in(
@@ -126,15 +123,28 @@ class MoveService:
             response = await self._shards.call(
                 shard_id, request, timeout_ms=timeout_ms, idempotent=True
             )
+        except StaleShardMap:
+            raise
         except MetadataError as error:
-            under_way = isinstance(error, Indefinite)
-            return [
-                shard_pb.UnassignOutcome(
-                    name=unit.name, message=str(error), under_way=under_way, failed=True
-                )
-                for unit in units
-            ]
+            return [_not_unloaded(unit, error) for unit in units]
         return response.unassign.outcomes
+
+
+def _not_moved(move: shard_pb.TopicMove, error: MetadataError) -> LookupAnswer:
+    return LookupAnswer(
+        topic=move.topic,
+        rejection_code=error.reason,
+        message=str(error),
+        retryable=True,
+        under_way=isinstance(error, Indefinite),
+    )
+
+
+def _not_unloaded(unit: UnitAssignment, error: MetadataError) -> shard_pb.UnassignOutcome:
+    under_way = isinstance(error, Indefinite)
+    return shard_pb.UnassignOutcome(
+        name=unit.name, message=str(error), under_way=under_way, failed=True
+    )
 
 
 def _check_count(what: str, count: int) -> None:

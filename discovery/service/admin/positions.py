@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from discovery.ports import Clock, Directory, Shards
@@ -93,3 +94,22 @@ class PositionService:
         except MetadataError:
             return
         self._known[shard_id] = _Known(answer.position, asked_at)
+
+
+def issued_at(positions: Iterable[pb.ShardPosition]) -> dict[int, int]:
+    """Return the positions that a client named for a command, by shard."""
+    return {each.shard_id: each.position for each in positions}
+
+
+def check_issued(positions: Sequence[pb.ShardPosition], shard_ids: Iterable[int]) -> None:
+    """Check that a client that names positions names one of each of ``shard_ids``.
+
+    Raises:
+        Unavailable: It knew positions of other shards only; nothing was sent.
+    """
+    if not positions:
+        return
+    issued = issued_at(positions)
+    for shard_id in shard_ids:
+        if not issued.get(shard_id):
+            raise Unavailable(f"the command came without a position of shard {shard_id}")

@@ -6,11 +6,11 @@ is known to their own shards: it is checked here, for those that the source has 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from discovery.ports import Shards
 from discovery.service.admin.deadline import Deadline, all_of
+from nextgen.client.routing.shard_calls import send_grouped
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.shadow import SHADOWS_PER_READ
@@ -33,11 +33,12 @@ class ShadowLists:
             Refused: NOT_ALLOWED, with the first that is not.
             MetadataError: A shard did not answer.
         """
-        by_shard: dict[int, list[str]] = defaultdict(list)
-        for name in names:
-            by_shard[self._shards.shard_of_key(parse_topic(name).routing_key)].append(name)
-        parts = await all_of([self._read(*part, deadline) for part in by_shard.items()])
-        found = {item.name: item for part in parts for item in part}
+
+        async def read(shard_id: int, group: Sequence[str]) -> list[Item]:
+            return await self._read(shard_id, group, deadline)
+
+        routing_keys = {name: parse_topic(name).routing_key for name in names}
+        found = await send_grouped(self._shards, routing_keys, read, joined=all_of)
         for name in names:
             if why := _why_not(source, name, found.get(name, Item())):
                 raise Refused(RejectionCode.NOT_ALLOWED, f"shadow_topics has {name}, {why}")

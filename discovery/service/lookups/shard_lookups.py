@@ -30,7 +30,13 @@ from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.line import LookupLine
 from discovery.wire import answer_facts, encoded_answer, trouble_answer
 from nextgen.client.routing.shard_batches import ShardBatches
-from nextgen.kernel.errors import MetadataError, Overloaded, SessionExpired, Unavailable
+from nextgen.kernel.errors import (
+    MetadataError,
+    Overloaded,
+    SessionExpired,
+    StaleShardMap,
+    Unavailable,
+)
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import (
     LOOKUP_NAMES_WAITING_MAX,
@@ -40,6 +46,7 @@ from nextgen.kernel.limits.cluster import (
     REQUEST_TIMEOUT_DEFAULT_MS,
 )
 from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
+from nextgen.kernel.limits.stream import MOVED_HOPS_MAX
 from nextgen.kernel.routing.names import parse_topic, tenant_in
 from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.background import start
@@ -62,7 +69,7 @@ _logger = structlog.get_logger(__name__)
 class _Flight:
     """The question for one name, shared by all lookups that wait for its answer."""
 
-    __slots__ = ("batch", "future", "older", "since", "tenant", "topic")
+    __slots__ = ("batch", "future", "hops", "older", "since", "tenant", "topic")
 
     def __init__(self, topic: str, since: float, older: _Flight | None) -> None:
         self.topic = topic
@@ -71,6 +78,8 @@ class _Flight:
         """When its first lookup came."""
         self.older = older
         """The flight that it superseded, which may have got its answer since."""
+        self.hops = 0
+        """How often its shard refused it because its slot is elsewhere."""
         self.batch: _Batch | None = None
         """The batch that requests it from the shard; None while it is queued."""
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -203,12 +212,7 @@ class ShardLookups:
         if older is None:
             self._of_tenant[flight.tenant] += 1
         self._flights[topic] = flight
-        line = self._batches.line(shard_id)
-        line.names.put(flight)
-        if line.expiry is None:
-            self._expire_later(line, LOOKUP_WAIT_MS_MAX / 1_000)
-        line.trace_id = line.trace_id or trace_id
-        self._batches.send_soon(shard_id)
+        self._put(shard_id, flight, trace_id)
         return flight.future
 
     async def stop(self) -> None:
@@ -252,6 +256,8 @@ class ShardLookups:
             # The request belongs to one trace, that of its first caller.
             with tracing.span("discovery.ask_shard", batch.trace_id, names=len(batch.flights)):
                 await self._ask_shard(shard_id, line, batch, tracing.outgoing() or batch.trace_id)
+        except StaleShardMap as error:
+            self._reroute(batch, error)
         except MetadataError as error:
             self._give_up(batch, error, error.reason)
         except Exception as error:
@@ -260,6 +266,31 @@ class ShardLookups:
             self._give_up(batch, Unavailable(repr(error)), Unavailable.reason)
         finally:
             self._make_way(shard_id, line, batch, [])
+
+    def _reroute(self, batch: _Batch, error: StaleShardMap) -> None:
+        """Have the flights of a batch asked of the shards that have their slots now."""
+        lost: list[_Flight] = []
+        for flight in batch.flights:
+            if self._flights.get(flight.topic) is not flight:
+                continue  # It gets the answer of the flight that superseded it.
+            flight.hops += 1
+            if flight.hops > MOVED_HOPS_MAX:
+                lost.append(flight)
+                continue
+            flight.batch = None
+            shard_id = self._router.shard_of_key(parse_topic(flight.topic).routing_key)
+            self._put(shard_id, flight, batch.trace_id)
+        self._counters.lookups_by_result[error.reason] += len(lost)
+        for flight in lost:
+            self._settle(flight, trouble_answer(flight.topic, error))
+
+    def _put(self, shard_id: int, flight: _Flight, trace_id: str) -> None:
+        line = self._batches.line(shard_id)
+        line.names.put(flight)
+        if line.expiry is None:
+            self._expire_later(line, LOOKUP_WAIT_MS_MAX / 1_000)
+        line.trace_id = line.trace_id or trace_id
+        self._batches.send_soon(shard_id)
 
     def _give_up(self, batch: _Batch, error: MetadataError, reason: str) -> None:
         self._counters.lookups_by_result[reason] += len(batch.flights)

@@ -4,6 +4,10 @@ Each field only moves forward: the higher version of the map, of quotas or of th
 wins, the higher term of a leader, the higher epoch of a broker, within an epoch the higher
 revision; an ended session stays ended. So an update from a deposed cluster manager, even a full
 one, cannot undo newer knowledge.
+
+A shard that gave slots away says to whom, before the map does (``learn_move``). That holds until a
+map of a higher version comes, which decides again; a shard that is asked by an old map says it
+again.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ class ClusterView:
 
     def __init__(self) -> None:
         self.slot_table: SlotTable | None = None
-        """Which shard has which slot; None until a map is known."""
+        """Which shard has which slot, moves that the map does not have yet included; None until a
+        map is known."""
         self._shard_map: ShardMapChanged | None = None
         self._placements: dict[int, ShardPlacement] = {}
         self._led: frozenset[int] = frozenset()
@@ -157,6 +162,23 @@ class ClusterView:
             return True
         broker = self._brokers.get(broker_id)
         return broker is not None and broker.session_id == session_id and not broker.is_live
+
+    def learn_move(
+        self, ranges: Sequence[tuple[int, int]], shard_id: int, shard_map_version: int
+    ) -> bool:
+        """Note that the slots of ``ranges`` are at ``shard_id``, as their former shard said.
+
+        ``shard_map_version`` is that of the map by which it was asked: a later map decides better.
+        Return whether it is news. A shard that the map does not have is none: a map with it comes.
+        """
+        table = self.slot_table
+        if table is None or shard_id not in self._placements or shard_map_version < table.version:
+            return False
+        moved = table.with_moved(ranges, shard_id)
+        if moved == table:
+            return False
+        self.slot_table = moved
+        return True
 
     def apply(self, update: ClusterUpdate) -> None:
         """Merge ``update``: see the module's rules."""

@@ -6,6 +6,8 @@
     NotLeader, ConnectionLost,        wait for a leader of a higher term to be pushed, at most
       NotConnected                    5, 50, 250, 1,000 ms; then try another replica, which keeps
                                       the request until it knows a leader (ELECTION_WAIT_MS)
+    StaleShardMap, moved_to           nothing: the shard that has the slot is asked, within
+                                      ``MOVED_HOPS_MAX``; not counted as a retry
     StaleShardMap                     wait for a higher map version, as long; then route again
     Unavailable, Overloaded,          20 to 200 ms with jitter, ``retry_after_ms`` at least;
       ProposalLost                    nothing more if the caller has no time for that
@@ -13,6 +15,7 @@
 When a leader of a higher term is pushed, requests pending at another endpoint are given up shortly
 after: their leader may have frozen.
 
+A request to one shard (``call``) is not sent to another: its caller groups names by shard anew.
 An attempt that failed indefinitely is repeated only if the caller sets ``idempotent``. If the
 attempts end with a definite error after an indefinite one, the request's error is indefinite.
 """
@@ -43,6 +46,8 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.cluster import ROUTER_RETRIES_MAX
+from nextgen.kernel.limits.stream import MOVED_HOPS_MAX
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -109,7 +114,9 @@ class RouterStatistics:
 class _Attempts:
     """The attempts of one routed request."""
 
-    resolve: Callable[[], int]
+    slot: int | None
+    """The slot whose shard is asked; None: ``shard_id`` is."""
+    shard_id: int
     request: ShardRequest
     deadline: float
     idempotent: bool
@@ -123,8 +130,12 @@ class _Attempts:
     dead: set[str] = field(default_factory=set)
     """Endpoints that refused the connection: hints to them are out of date."""
     was_indefinite: bool = False
-    issued_at: int | None = None
-    """The shard that the caller of a command named a position of; None: the router stamps it."""
+    stamped: tuple[int, int] | None = None
+    """The shard and its position at which commands count as issued; None: their caller said it."""
+    hops: int = 0
+    """How often a shard named the one that it gave the slot to."""
+    shard_map_version: int = 0
+    """Of the map by which the last attempt was routed."""
 
 
 class ShardRouter:
@@ -150,10 +161,13 @@ class ShardRouter:
         Raises:
             Unavailable: No shard map is known yet.
         """
-        shard_id = self._link.view.shard_for_key(routing_key)
-        if shard_id is None:
+        return self._shard_of_slot(slot_of(routing_key))
+
+    def _shard_of_slot(self, slot: int) -> int:
+        table = self._link.view.slot_table
+        if table is None:
             raise Unavailable("no shard map is known here yet")
-        return shard_id
+        return table.owners[slot]
 
     async def call(
         self,
@@ -166,14 +180,16 @@ class ShardRouter:
         """Have the shard's leader answer ``request``, with at most ``ROUTER_RETRIES_MAX`` retries.
 
         ``idempotent``: carrying it out twice is harmless (a read, or every command has an id).
-        ``request`` belongs to the router until this returns. A command in it with an
-        ``issued_position`` and ``shard_id`` keeps them at every attempt.
+        ``request`` belongs to the router until this returns. Commands with ``issued`` keep these
+        positions at every attempt.
 
         Raises:
+            StaleShardMap: The shard does not have a slot of the request any more, or a newer map
+                came after it said so. Group the names by ``shard_of_key`` again.
             MetadataError: The last attempt's error; indefinite if any attempt's was, and no later
                 attempt settled it.
         """
-        return await self._call(lambda: shard_id, request, timeout_ms, idempotent=idempotent)
+        return await self._call(None, shard_id, request, timeout_ms, idempotent=idempotent)
 
     async def call_key(
         self,
@@ -184,12 +200,8 @@ class ShardRouter:
         idempotent: bool = True,
     ) -> ShardResponse:
         """As ``call``, to the shard of ``routing_key``, looked up again after a map change."""
-        return await self._call(
-            lambda: self.shard_of_key(routing_key),
-            request,
-            timeout_ms,
-            idempotent=idempotent,
-        )
+        slot = slot_of(routing_key)
+        return await self._call(slot, 0, request, timeout_ms, idempotent=idempotent)
 
     async def call_any(
         self, shard_id: int, request: ShardRequest, *, timeout_ms: int
@@ -228,17 +240,16 @@ class ShardRouter:
 
     async def _call(
         self,
-        resolve: Callable[[], int],
+        slot: int | None,
+        shard_id: int,
         request: ShardRequest,
         timeout_ms: int,
         *,
         idempotent: bool,
     ) -> ShardResponse:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1_000
-        attempts = _Attempts(resolve, request, deadline, idempotent)
+        attempts = _Attempts(slot, shard_id, request, deadline, idempotent)
         attempts.trace_id = request.trace_id
-        if request.HasField("execute") and request.execute.issued_position:
-            attempts.issued_at = request.shard_id
         self.statistics.requests += 1
         try:
             response = await self._attempt_until_settled(attempts)
@@ -265,6 +276,8 @@ class ShardRouter:
                     attempts.was_indefinite = True
                     if not attempts.idempotent:
                         raise
+                elif isinstance(failure, StaleShardMap) and self._follows(attempts, failure):
+                    continue
             is_over = error.retry_after_ms >= self._remaining_ms(attempts)
             if is_over or attempts.retries >= ROUTER_RETRIES_MAX:
                 raise self._settled(attempts, error)
@@ -273,6 +286,24 @@ class ShardRouter:
             if self._remaining_ms(attempts) <= _ATTEMPT_MS_MIN:
                 raise self._settled(attempts, error)
             attempts.retries += 1
+
+    def _follows(self, attempts: _Attempts, error: StaleShardMap) -> bool:
+        """Learn where the refusing shard's slots went; return whether to ask there at once."""
+        slot = attempts.slot
+        if not error.moved_to:
+            return False
+        ranges = error.moved_slots or (() if slot is None else ((slot, slot),))
+        self._link.view.learn_move(ranges, error.moved_to, attempts.shard_map_version)
+        if slot is None:
+            raise self._settled(attempts, error)
+        if (
+            attempts.hops >= MOVED_HOPS_MAX
+            or self._shard_of_slot(slot) == attempts.request.shard_id
+        ):
+            return False
+        attempts.hops += 1
+        attempts.suspect, attempts.hint = None, None
+        return True
 
     @staticmethod
     def _settled(attempts: _Attempts, error: MetadataError) -> MetadataError:
@@ -300,7 +331,9 @@ class ShardRouter:
             return response
 
     async def _attempt_once(self, attempts: _Attempts) -> ShardResponse:
-        shard_id = attempts.resolve()
+        slot = attempts.slot
+        shard_id = attempts.shard_id if slot is None else self._shard_of_slot(slot)
+        attempts.shard_map_version = self._link.view.shard_map_version
         self._stamp(attempts, shard_id)
         term = self._link.view.leader_term(shard_id)
         local = self._local(shard_id)
@@ -320,23 +353,31 @@ class ShardRouter:
             raise
 
     def _stamp(self, attempts: _Attempts, shard_id: int) -> None:
-        """Put the shard id and the commands' issued positions into the request.
+        """Put the shard id and the commands' issued position into the request.
 
-        A command whose caller set no position counts as issued at its first attempt here.
-
-        Raises:
-            StaleShardMap: The caller's position is of another shard than the request goes to.
+        A command whose caller set no positions counts as issued at its first attempt that may have
+        reached its shard. If the slot is elsewhere since, that shard's position goes along.
         """
         request = attempts.request
-        if attempts.issued_at is not None:
-            if attempts.issued_at != shard_id:
-                raise StaleShardMap(
-                    f"the command was issued for shard {attempts.issued_at}, shard {shard_id} has "
-                    "its slot",
-                    self._link.view.shard_map_version,
-                )
-        elif request.HasField("execute") and (not attempts.retries or request.shard_id != shard_id):
-            request.execute.issued_position = self._positions.get(shard_id, 0)
+        if request.HasField("execute"):
+            execute = request.execute
+            if attempts.stamped is None and not execute.issued:
+                attempts.stamped = (shard_id, self._positions.get(shard_id, 0))
+            if attempts.stamped is None:
+                named = {each.shard_id: each.position for each in execute.issued}
+                execute.issued_position = named.get(shard_id, 0)
+            elif attempts.stamped[0] == shard_id:
+                del execute.issued[:]
+                execute.issued_position = attempts.stamped[1]
+            elif not attempts.was_indefinite:
+                del execute.issued[:]
+                attempts.stamped = (shard_id, self._positions.get(shard_id, 0))
+                execute.issued_position = attempts.stamped[1]
+            else:
+                first, position = attempts.stamped
+                execute.issued_position = 0
+                del execute.issued[:]
+                execute.issued.add(shard_id=first, position=position)
         request.shard_id = shard_id
 
     async def _endpoint(self, attempts: _Attempts, shard_id: int) -> str:
@@ -392,7 +433,12 @@ class ShardRouter:
         wait_ms = min(remaining_ms, _LEADER_WAIT_MS[attempts.retries])
         if isinstance(error, StaleShardMap):
             version = max(self._link.view.shard_map_version + 1, error.shard_map_version)
-            await self._link.wait_until(lambda view: view.shard_map_version >= version, wait_ms)
+            is_new = await self._link.wait_until(
+                lambda view: view.shard_map_version >= version, wait_ms
+            )
+            if is_new and attempts.slot is None:
+                # Its names may have their slots elsewhere by the newer map.
+                raise self._settled(attempts, error)
         elif isinstance(error, NotLeader) and self._is_useful(error.leader_hint, attempts):
             attempts.hint = error.leader_hint
         elif isinstance(error, NotLeader | NotConnected | ConnectionLost):

@@ -16,7 +16,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
-from nextgen.client.routing.shard_calls import Shards, questions
+from nextgen.client.routing.shard_calls import Shards, ask_home, call_home, questions
 from nextgen.client.routing.topic_answers import Lookup, check_classic, not_found
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, Unavailable
@@ -139,10 +139,10 @@ class TopicCreation:
         now = asyncio.get_running_loop().time()
         if now < self._default_is_there_until:
             return
-        shard_id = self._shards.shard_of_key(DEFAULT_NAMESPACE_TEXT)
-        item = await self._parents.ask(shard_id, DEFAULT_NAMESPACE_TEXT, self._reads)
+        key = DEFAULT_NAMESPACE_TEXT
+        item = await ask_home(self._shards, self._parents, key, key, self._reads)
         if not item.HasField("namespace"):
-            await self._default_is_made.ask(shard_id, DEFAULT_NAMESPACE_TEXT)
+            await ask_home(self._shards, self._default_is_made, key, key)
         # The time runs from before the read: the namespace may have been deleted since.
         self._default_is_there_until = now + DEFAULT_NAMESPACE_TTL_MS / 1_000
 
@@ -168,10 +168,10 @@ class TopicCreation:
     async def _used(self, name: TopicName) -> pb.TopicOutcome:
         """Return the shard's outcome. A refusal is of a request that was sent after this call, so
         a policy that was effective before was known."""
-        shard_id = self._shards.shard_of_key(name.routing_key)
+        key = name.routing_key
         sent_before = self._uses_sent
         while True:
-            sent, outcome = await self._uses.ask(shard_id, name.base_text)
+            sent, outcome = await ask_home(self._shards, self._uses, key, name.base_text)
             if sent > sent_before or outcome.rejection_code in _IS_THERE:
                 return outcome
 
@@ -197,9 +197,10 @@ class TopicCreation:
                 f"topic {name.base_text} does not exist, and namespace {namespace} "
                 f"does not create topics on demand: {why}",
             )
-        shard_id = self._shards.shard_of_key(name.routing_key)
         partitions = 0 if name.domain is Domain.TOPIC else policy.partitions
-        outcome = await self._creates.ask(shard_id, name.base_text, partitions)
+        outcome = await ask_home(
+            self._shards, self._creates, name.routing_key, name.base_text, partitions
+        )
         if not outcome.rejection_code:
             return partitions
         if outcome.rejection_code == RejectionCode.ALREADY_EXISTS:
@@ -222,7 +223,7 @@ class TopicCreation:
         tenant = namespace.partition("/")[0]
         found, above = await asyncio.gather(
             *(
-                self._parents.ask(self._shards.shard_of_key(name), name, self._reads)
+                ask_home(self._shards, self._parents, name, name, self._reads)
                 for name in (namespace, tenant)
             )
         )
@@ -235,8 +236,7 @@ class TopicCreation:
         return auto_creation(found.namespace.properties, policies.auto_creation)
 
     async def _stored_partitions(self, name: TopicName) -> int | None:
-        shard_id = self._shards.shard_of_key(name.routing_key)
-        item = await self._topics.ask(shard_id, name.base_text)
+        item = await ask_home(self._shards, self._topics, name.routing_key, name.base_text)
         return item.topic.partitions if item.HasField("topic") else None
 
     # Requests ---------------------------------------------------------------------------------
@@ -247,24 +247,25 @@ class TopicCreation:
         tenant = pb.Command(
             command_id=_command_id(), create_tenant=pb.CreateTenant(name=DEFAULT_TENANT)
         )
-        await self._execute(self._shards.shard_of_key(DEFAULT_TENANT), tenant)
+        await self._execute_at_home(DEFAULT_TENANT, tenant)
         namespace = pb.Command(
             command_id=_command_id(),
             create_namespace=pb.CreateNamespace(name=DEFAULT_NAMESPACE_TEXT),
         )
-        await self._execute(self._shards.shard_of_key(DEFAULT_NAMESPACE_TEXT), namespace)
+        await self._execute_at_home(DEFAULT_NAMESPACE_TEXT, namespace)
         return [True] * len(questions)
+
+    async def _execute_at_home(self, name: str, command: pb.Command) -> None:
+        """Run a command of the tenant or namespace ``name``, as ``_execute``."""
+        request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
+        _result(await call_home(self._shards, name, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS))
 
     async def _execute(self, shard_id: int, command: pb.Command) -> pb.CommandResult:
         """Run a command; an object that exists already is no error."""
         request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
-        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
-        if len(response.execute.results) != 1:
-            raise Unavailable("a shard answered a command without a result")
-        result = response.execute.results[0]
-        if result.rejection_code not in {"", RejectionCode.ALREADY_EXISTS}:
-            raise Refused(result.rejection_code, result.message)
-        return result
+        return _result(
+            await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        )
 
     async def _read_topics(
         self, shard_id: int, questions: Sequence[tuple[str, int]]
@@ -319,6 +320,15 @@ class TopicCreation:
         result = await self._execute(shard_id, command)
         self._note_created(shard_id, result.position, [name for name, _ in questions])
         return result.topics
+
+
+def _result(response: pb.ShardResponse) -> pb.CommandResult:
+    if len(response.execute.results) != 1:
+        raise Unavailable("a shard answered a command without a result")
+    result = response.execute.results[0]
+    if result.rejection_code not in {"", RejectionCode.ALREADY_EXISTS}:
+        raise Refused(result.rejection_code, result.message)
+    return result
 
 
 def _refusal(outcome: pb.TopicOutcome) -> MetadataError:

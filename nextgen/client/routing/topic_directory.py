@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nextgen.client.brokers.live_urls import Cluster, LiveBrokerUrls
-from nextgen.client.routing.shard_calls import Shards, questions
+from nextgen.client.routing.shard_calls import Shards, ask_home, call_home, questions
 from nextgen.client.routing.shared_questions import SharedQuestions
 from nextgen.client.routing.topic_answers import check_has_broker, located, may_be_created
 from nextgen.client.routing.topic_creation import TopicCreation
@@ -83,8 +83,9 @@ class RoutedTopicDirectory:
         """
         used = pb.UsedEpoch(topic=name.text, topic_id=topic_id, epoch=epoch, used_epoch=used_epoch)
         request = pb.ShardRequest(lookup=pb.ShardLookupRequest(topics=[name.text], used=[used]))
-        shard_id = self._shards.shard_of_key(name.routing_key)
-        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        response = await call_home(
+            self._shards, name.routing_key, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
+        )
         (answer,) = response.lookup.answers
         return located(name, answer)
 
@@ -112,8 +113,7 @@ class RoutedTopicDirectory:
         return await self._ask(self._lookups_of_created, name)
 
     async def _ask(self, lookups: SharedQuestions[LookupAnswer], name: TopicName) -> LookupAnswer:
-        shard_id = self._shards.shard_of_key(name.routing_key)
-        answer = await lookups.ask(shard_id, name.text)
+        answer = await ask_home(self._shards, lookups, name.routing_key, name.text)
         if answer.session_id and self._cluster.view.has_session_ended(
             answer.broker_id, answer.session_id
         ):

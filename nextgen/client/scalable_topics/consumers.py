@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from nextgen.client.routing.shard_calls import Shards
+from nextgen.client.routing.shard_calls import Shards, call_home
 from nextgen.client.scalable_topics.attached import AttachedConsumers, Attachment
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
@@ -98,8 +98,9 @@ class SharedConsumers:
         """
         command.command_id = secrets.token_bytes(COMMAND_ID_BYTES)
         request = pb.ShardRequest(execute=pb.ExecuteRequest(commands=[command]))
-        shard_id = self._shards.shard_of_key(key)
-        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        response = await call_home(
+            self._shards, key, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
+        )
         if len(response.execute.results) != 1:
             raise Unavailable("a shard answered a command without a result")
         result = response.execute.results[0]

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.cluster.view import ClusterView
-from nextgen.client.routing.shard_calls import Shards
+from nextgen.client.routing.shard_calls import Shards, call_home
 from nextgen.client.scalable_topics.shared_layout import SharedLayout
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
@@ -146,8 +146,9 @@ class SharedLayouts:
     async def _exists(self, name: TopicName) -> bool:
         wanted = pb.ObjectName(kind=KIND_SCALABLE_TOPIC, name=name.text)
         request = pb.ShardRequest(get=pb.GetRequest(names=[wanted]))
-        shard_id = self._shards.shard_of_key(name.routing_key)
-        response = await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
+        response = await call_home(
+            self._shards, name.routing_key, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
+        )
         return any(item.HasField("scalable_topic") for item in response.get.items)
 
     def _broker_url(self, broker_id: str, session_id: str) -> str:

@@ -7,6 +7,8 @@ under ``ERROR_METADATA_KEY``; streams carry it beside each answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 import grpc
@@ -37,7 +39,7 @@ from nextgen.kernel.errors import (
     WrongCluster,
 )
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX
+from nextgen.kernel.limits.cluster import ERROR_MESSAGE_CHARACTERS_MAX, SLOT_COUNT
 from protos.nextgen.v1.errors_pb2 import ErrorDetail
 
 ERROR_METADATA_KEY = "nextgen-error-bin"
@@ -148,6 +150,8 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
         detail.group_id = error.group_id
     elif isinstance(error, StaleShardMap):
         detail.shard_map_version = max(shard_map_version, error.shard_map_version)
+        detail.moved_to = error.moved_to
+        detail.moved_slots.extend(chain.from_iterable(error.moved_slots))
     elif isinstance(error, PositionCompacted):
         detail.asked_position = error.asked
         detail.oldest_position = error.oldest
@@ -166,7 +170,12 @@ def from_detail(detail: ErrorDetail) -> MetadataError:
     if detail.reason == NotLeader.reason:
         return NotLeader(detail.group_id, detail.leader_hint or None)
     if detail.reason == StaleShardMap.reason:
-        return StaleShardMap(detail.message, detail.shard_map_version)
+        return StaleShardMap(
+            detail.message,
+            detail.shard_map_version,
+            moved_to=detail.moved_to,
+            moved_slots=_ranges(detail.moved_slots),
+        )
     if detail.reason == Overloaded.reason and not detail.indefinite:
         return Overloaded(detail.message, detail.retry_after_ms)
     if detail.reason in _OF_POSITIONS and not detail.indefinite:
@@ -177,6 +186,13 @@ def from_detail(detail: ErrorDetail) -> MetadataError:
     if detail.indefinite:
         return ReportedIndefinite(detail.reason, detail.message)
     return ReportedDefinite(detail.reason, detail.message)
+
+
+def _ranges(edges: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the ranges of slots that ``edges`` has in pairs; none if one is malformed."""
+    pairs = [*zip(edges[::2], edges[1::2], strict=False)]
+    is_sound = len(edges) % 2 == 0 and all(first <= last < SLOT_COUNT for first, last in pairs)
+    return pairs if is_sound else []
 
 
 def _position_error(detail: ErrorDetail) -> MetadataError:

@@ -256,3 +256,7 @@ a quarter of a millisecond each. With as many waiting, none waits any longer."""
 
 EXCHANGE_BATCH_BYTES_MAX = 64 * 1024
 """Bytes of the requests or answers that share one message. A larger one is a message by itself."""
+
+MOVED_HOPS_MAX = 3
+"""How often a request follows its slot to another shard before it waits for a newer map: once for
+each move that the map does not have yet. More are under way at one time hardly ever."""

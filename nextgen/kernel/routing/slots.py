@@ -76,6 +76,14 @@ class SlotTable:
         edges = pairwise((0, *changes, SLOT_COUNT))
         return tuple((first, end - 1) for first, end in edges if owners[first] == shard_id)
 
+    def with_moved(self, ranges: Iterable[tuple[int, int]], shard_id: int) -> SlotTable:
+        """Return this version with the slots of ``ranges``, ends included, at ``shard_id``."""
+        owners = list(self.owners)
+        for first, last in ranges:
+            assert 0 <= first <= last < SLOT_COUNT, f"slots {first} to {last} are out of range"
+            owners[first : last + 1] = [shard_id] * (last + 1 - first)
+        return SlotTable(self.version, tuple(owners))
+
     def to_bytes(self) -> bytes:
         """Return the owners, two bytes per slot, big-endian. The version travels beside it."""
         return _PACKED.pack(*self.owners)

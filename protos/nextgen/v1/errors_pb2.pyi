@@ -1,11 +1,13 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
 from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ErrorDetail(_message.Message):
-    __slots__ = ("reason", "message", "indefinite", "leader_hint", "shard_map_version", "rejection_code", "retry_after_ms", "group_id", "asked_position", "oldest_position", "snapshot_position", "last_position", "is_final", "moved_to")
+    __slots__ = ("reason", "message", "indefinite", "leader_hint", "shard_map_version", "rejection_code", "retry_after_ms", "group_id", "asked_position", "oldest_position", "snapshot_position", "last_position", "is_final", "moved_to", "moved_slots")
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     INDEFINITE_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +22,7 @@ class ErrorDetail(_message.Message):
     LAST_POSITION_FIELD_NUMBER: _ClassVar[int]
     IS_FINAL_FIELD_NUMBER: _ClassVar[int]
     MOVED_TO_FIELD_NUMBER: _ClassVar[int]
+    MOVED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     reason: str
     message: str
     indefinite: bool
@@ -34,4 +37,5 @@ class ErrorDetail(_message.Message):
     last_position: int
     is_final: bool
     moved_to: int
-    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., indefinite: _Optional[bool] = ..., leader_hint: _Optional[str] = ..., shard_map_version: _Optional[int] = ..., rejection_code: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., group_id: _Optional[int] = ..., asked_position: _Optional[int] = ..., oldest_position: _Optional[int] = ..., snapshot_position: _Optional[int] = ..., last_position: _Optional[int] = ..., is_final: _Optional[bool] = ..., moved_to: _Optional[int] = ...) -> None: ...
+    moved_slots: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., indefinite: _Optional[bool] = ..., leader_hint: _Optional[str] = ..., shard_map_version: _Optional[int] = ..., rejection_code: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., group_id: _Optional[int] = ..., asked_position: _Optional[int] = ..., oldest_position: _Optional[int] = ..., snapshot_position: _Optional[int] = ..., last_position: _Optional[int] = ..., is_final: _Optional[bool] = ..., moved_to: _Optional[int] = ..., moved_slots: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -174,14 +174,24 @@ class ShardResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsResponse, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityResponse, _Mapping]] = ..., copy_slots: _Optional[_Union[CopySlotsResponse, _Mapping]] = ..., release_slots: _Optional[_Union[ReleaseSlotsResponse, _Mapping]] = ..., get_outcomes: _Optional[_Union[GetOutcomesResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("commands", "issued_position", "consistency")
+    __slots__ = ("commands", "issued_position", "consistency", "issued")
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     ISSUED_POSITION_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[Command]
     issued_position: int
     consistency: Consistency
-    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., issued_position: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ...) -> None: ...
+    issued: _containers.RepeatedCompositeFieldContainer[IssuedAt]
+    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., issued_position: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., issued: _Optional[_Iterable[_Union[IssuedAt, _Mapping]]] = ...) -> None: ...
+
+class IssuedAt(_message.Message):
+    __slots__ = ("shard_id", "position")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    position: int
+    def __init__(self, shard_id: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ("results",)
@@ -190,8 +200,9 @@ class ExecuteResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommandResult, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("command_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "admit_shadow", "unlist_shadow", "close_parent_gate", "reopen_parent_gate", "grow_shadows", "set_policies", "change_layout", "create_scalable_subscription", "delete_scalable_subscription", "seek_scalable_subscription", "register_scalable_consumer", "remove_scalable_consumer", "abandon_layout_change")
+    __slots__ = ("command_id", "batch_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "admit_shadow", "unlist_shadow", "close_parent_gate", "reopen_parent_gate", "grow_shadows", "set_policies", "change_layout", "create_scalable_subscription", "delete_scalable_subscription", "seek_scalable_subscription", "register_scalable_consumer", "remove_scalable_consumer", "abandon_layout_change")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TENANT_FIELD_NUMBER: _ClassVar[int]
     SET_TENANT_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     DELETE_TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +227,7 @@ class Command(_message.Message):
     REMOVE_SCALABLE_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     ABANDON_LAYOUT_CHANGE_FIELD_NUMBER: _ClassVar[int]
     command_id: bytes
+    batch_id: bytes
     create_tenant: CreateTenant
     set_tenant_properties: SetTenantProperties
     delete_tenant: DeleteTenant
@@ -239,7 +251,7 @@ class Command(_message.Message):
     register_scalable_consumer: RegisterScalableConsumer
     remove_scalable_consumer: RemoveScalableConsumer
     abandon_layout_change: AbandonLayoutChange
-    def __init__(self, command_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., admit_shadow: _Optional[_Union[AdmitShadow, _Mapping]] = ..., unlist_shadow: _Optional[_Union[UnlistShadow, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., grow_shadows: _Optional[_Union[GrowShadows, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ..., abandon_layout_change: _Optional[_Union[AbandonLayoutChange, _Mapping]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., batch_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., admit_shadow: _Optional[_Union[AdmitShadow, _Mapping]] = ..., unlist_shadow: _Optional[_Union[UnlistShadow, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., grow_shadows: _Optional[_Union[GrowShadows, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ..., abandon_layout_change: _Optional[_Union[AbandonLayoutChange, _Mapping]] = ...) -> None: ...
 
 class CreateTenant(_message.Message):
     __slots__ = ("name", "properties")
@@ -548,7 +560,7 @@ class RemoveScalableConsumer(_message.Message):
     def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CommandResult(_message.Message):
-    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics", "operation_id", "has_shadows")
+    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics", "operation_id", "has_shadows", "topic_hashes", "gate_slots")
     REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -557,6 +569,8 @@ class CommandResult(_message.Message):
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     HAS_SHADOWS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_HASHES_FIELD_NUMBER: _ClassVar[int]
+    GATE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     rejection_code: str
     message: str
     position: int
@@ -565,7 +579,9 @@ class CommandResult(_message.Message):
     topics: _containers.RepeatedCompositeFieldContainer[TopicOutcome]
     operation_id: int
     has_shadows: bool
-    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ..., has_shadows: _Optional[bool] = ...) -> None: ...
+    topic_hashes: _containers.RepeatedScalarFieldContainer[int]
+    gate_slots: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRange]
+    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ..., has_shadows: _Optional[bool] = ..., topic_hashes: _Optional[_Iterable[int]] = ..., gate_slots: _Optional[_Iterable[_Union[_events_pb2.SlotRange, _Mapping]]] = ...) -> None: ...
 
 class TopicOutcome(_message.Message):
     __slots__ = ("topic_id", "rejection_code", "message", "partitions")
@@ -730,10 +746,12 @@ class ReleaseSlotsResponse(_message.Message):
     def __init__(self, from_position: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[_events_pb2.SlotRow, _Mapping]]] = ..., session_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ..., tenant_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ..., least_epoch: _Optional[int] = ..., is_early: _Optional[bool] = ...) -> None: ...
 
 class GetOutcomesRequest(_message.Message):
-    __slots__ = ("command_ids",)
+    __slots__ = ("command_ids", "batch_ids")
     COMMAND_IDS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_IDS_FIELD_NUMBER: _ClassVar[int]
     command_ids: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, command_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    batch_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, command_ids: _Optional[_Iterable[bytes]] = ..., batch_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class GetOutcomesResponse(_message.Message):
     __slots__ = ("outcomes", "forgotten_position")

@@ -158,3 +158,33 @@ def test_a_load_is_known_of_live_sessions_only():
     view.apply(ClusterUpdate(brokers=[broker("b", "s-2", epoch=2)]))
     assert view.load("s-1") is None
     assert not view.to_update().loads
+
+
+def test_slots_that_moved_are_elsewhere_until_a_later_map_decides():
+    view = ClusterView()
+    view.apply(ClusterUpdate(shard_map=shard_map({1: ["a"], 2: ["b"]}, version=3)))
+    table = view.slot_table
+    first, last = table.ranges_of(1)[0]
+
+    assert view.learn_move([(first, last)], 2, 3)
+
+    moved = [slot for slot in range(len(table.owners)) if view.slot_table.owners[slot] == 2]
+    assert moved == sorted([*table.slots_of(2), *range(first, last + 1)])
+    assert view.shard_map_version == 3
+    assert not view.learn_move([(first, last)], 2, 3), "it is no news"
+    view.apply(ClusterUpdate(shard_map=shard_map({1: ["a"], 2: ["b"]}, version=3)))
+    assert view.slot_table.owners[first] == 2
+    view.apply(ClusterUpdate(shard_map=shard_map({1: ["a"], 2: ["b"]}, version=4)))
+    assert view.slot_table.owners == table.owners
+
+
+def test_a_move_that_an_older_map_heard_of_or_to_an_unknown_shard_changes_nothing():
+    view = ClusterView()
+    assert not view.learn_move([(0, 5)], 1, 0), "there is no map"
+    view.apply(ClusterUpdate(shard_map=shard_map({1: ["a"], 2: ["b"]}, version=3)))
+    before = view.slot_table
+
+    assert not view.learn_move([(0, 16_383)], 2, 2)
+    assert not view.learn_move([(0, 16_383)], 3, 3)
+
+    assert view.slot_table == before

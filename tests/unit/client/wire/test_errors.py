@@ -35,7 +35,9 @@ def example(kind: type) -> errors.MetadataError:
     if kind is errors.NotLeader:
         return errors.NotLeader(3, "127.0.0.1:7001")
     if kind is errors.StaleShardMap:
-        return errors.StaleShardMap("slot 7 is not here", 4)
+        return errors.StaleShardMap(
+            "slot 7 is not here", 4, moved_to=2, moved_slots=[(5, 7), (9, 9)]
+        )
     if kind is errors.PositionCompacted:
         return errors.PositionCompacted(3, 90, 120)
     if kind is errors.PositionAhead:
@@ -99,6 +101,16 @@ def test_any_detail_can_be_raised_and_never_turns_definite(reason, message, inde
     assert isinstance(status_code(error), grpc.StatusCode)
     if reason not in {"REFUSED", "NOT_LEADER", "STALE_SHARD_MAP"}:
         assert isinstance(error, errors.Indefinite) is indefinite
+
+
+@pytest.mark.parametrize("edges", [[5], [7, 5], [0, 16_384], [1, 2, 3]])
+def test_malformed_ranges_of_moved_slots_are_none(edges):
+    detail = ErrorDetail(reason="STALE_SHARD_MAP", moved_to=2, moved_slots=edges)
+
+    error = from_detail(detail)
+
+    assert isinstance(error, errors.StaleShardMap)
+    assert (error.moved_to, error.moved_slots) == (2, ())
 
 
 def test_an_unknown_reason_keeps_its_name():

@@ -68,11 +68,11 @@ class FakeRouter:
     def shard_of_key(self, routing_key: str) -> int:
         return TABLE.shard_for_key(routing_key)
 
-    async def call_key(self, key: str, request: ShardRequest, *, timeout_ms: int) -> ShardResponse:
+    async def call(self, shard_id: int, request: ShardRequest, *, timeout_ms: int) -> ShardResponse:
         names = request.get.names
         assert 0 < len(names) <= NAMES_PER_GET_MAX, "the shard would refuse it"
         self.requests += 1
-        self.asked.setdefault(self.shard_of_key(key), []).extend(name.name for name in names)
+        self.asked.setdefault(shard_id, []).extend(name.name for name in names)
         items = [Item(kind=name.kind, name=name.name) for name in names]
         return ShardResponse(get=GetResponse(items=items[self._lost :]))
 

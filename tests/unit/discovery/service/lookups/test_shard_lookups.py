@@ -10,9 +10,13 @@ from discovery.service.lookups import line as lookup_line
 from discovery.service.lookups import shard_lookups
 from discovery.service.lookups.shard_lookups import ShardLookups
 from discovery.wire import decoded_answer, encoded_answer_facts
-from nextgen.kernel.errors import NotLeader
-from nextgen.kernel.limits.cluster import LOOKUP_BATCHES_IN_FLIGHT_MAX, LOOKUP_QUEUE_MS_MAX
+from nextgen.kernel.errors import NotLeader, StaleShardMap
+from nextgen.kernel.limits.cluster import (
+    LOOKUP_BATCHES_IN_FLIGHT_MAX,
+    LOOKUP_QUEUE_MS_MAX,
+)
 from nextgen.kernel.limits.discovery import LOOKUP_TENANT_NAMES_WAITING_MAX
+from nextgen.kernel.limits.stream import MOVED_HOPS_MAX
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import ShardLookupResponse, ShardResponse
 from tests.support.discovery.absent_names import absent_names
@@ -25,22 +29,33 @@ class FakeShards:
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
+        self.asked_of: list[int] = []
         self.released = asyncio.Event()
         self.released.set()
         self.error: Exception | None = None
         self.forgets_one = False
         self.epoch = 1
         self.times_without_broker = 0
+        self.moved: dict[str, int] = {}
+        """Names that their first shard does not have any more, with the shard that has them."""
+        self.is_lost = False
+        """Set: nobody knows where they are."""
         self.nowhere: set[str] = set()
         """Names that no broker may have."""
+
+    def shard_of_key(self, routing_key):
+        return 1 if self.is_lost else self.moved.get(f"persistent://{routing_key}", 1)
 
     async def call(self, shard_id, request, *, timeout_ms, idempotent=True):
         names = list(request.lookup.topics)
         self.asked.append(names)
+        self.asked_of.append(shard_id)
         epoch = self.epoch
         await self.released.wait()
         if self.error is not None:
             raise self.error
+        if any(self.moved.get(name, shard_id) != shard_id for name in names):
+            raise StaleShardMap("a slot is elsewhere", moved_to=2)
         if self.times_without_broker:
             self.times_without_broker -= 1
             refused = {"rejection_code": "NO_BROKER", "retryable": True}
@@ -395,3 +410,33 @@ def test_a_failure_is_told_to_those_names_alone_that_were_asked_for_by_it(cache)
         await lookups.stop()
 
     run_virtual(main)
+
+
+async def test_names_of_a_batch_go_to_the_shards_that_have_them_after_a_move(
+    lookups, shards, cache
+):
+    cache.reset(2, 10)
+    cache.renew(2, 1e12)
+    stays, moves = "persistent://t/n/stays", "persistent://t/n/moves"
+    shards.moved = {stays: 1, moves: 2}
+
+    answers = await asyncio.gather(lookups.ask(1, stays), lookups.ask(1, moves))
+
+    assert [decoded_answer(each).broker_id for each in answers] == ["b", "b"]
+    assert sorted(zip(shards.asked_of[1:], shards.asked[1:], strict=True)) == [
+        (1, [stays]),
+        (2, [moves]),
+    ]
+    assert cache.lookup([stays, moves], 0.0)[1] == []
+    cache.reset(2, 11)
+    assert cache.lookup([stays, moves], 0.0)[1] == [1], "its answer belongs to the other shard"
+
+
+async def test_a_name_that_no_shard_has_is_answered_at_last(lookups, shards):
+    shards.moved = {"persistent://t/n/x": 2}
+    shards.is_lost = True
+
+    answer = decoded_answer(await lookups.ask(1, "persistent://t/n/x"))
+
+    assert (answer.rejection_code, answer.retryable) == ("STALE_SHARD_MAP", True)
+    assert shards.asked_of == [1] * (MOVED_HOPS_MAX + 1)
