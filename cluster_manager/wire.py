@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from operator import attrgetter
@@ -25,12 +25,12 @@ from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
-from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
 from nextgen.client.wire.fields import BROKER_ENDPOINTS, REPEATED, Conversion, FieldMap
 from nextgen.client.wire.lookup_windows import window_from_proto, window_to_proto
 from nextgen.client.wire.shard_map import led_shards
 from nextgen.kernel.errors import InvalidRequest
-from nextgen.kernel.routing.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotRun, SlotTable
 from nextgen.replication.ports import Entry, Record
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
@@ -43,6 +43,16 @@ _PLACEMENT = FieldMap(
     Placement,
     events_pb.ShardPlacement,
     converted={"replicas": REPEATED, "joining": REPEATED, "leaving": REPEATED},
+)
+_SLOT_RUN = FieldMap(SlotRun, events_pb.SlotRun)
+_SHARD_CHANGED = FieldMap(
+    ShardChanged,
+    events_pb.ShardChanged,
+    converted={
+        "changed": _PLACEMENT.each,
+        "slots": _SLOT_RUN.each,
+        "removed": REPEATED,
+    },
 )
 _BROKER = FieldMap(Broker, events_pb.BrokerRecorded, renamed=BROKER_ENDPOINTS)
 _LEASED = FieldMap(CapacityLeased, events_pb.CapacityLeased)
@@ -168,15 +178,21 @@ def events_of_entry(entry: Entry) -> Iterator[ClusterEvent]:
             yield event_from_proto(event)
 
 
-def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | None:
-    """Return the update that ``events`` mean for nodes; None if there is none."""
+def delta_update(
+    events: Sequence[ClusterEvent],
+    before: ShardMap | None = None,
+    after: ShardMap | None = None,
+) -> cluster_pb.ClusterUpdate | None:
+    """Return the update that ``events`` mean for nodes, None if there is none.
+
+    ``before`` and ``after`` are the maps around the events. A changed map is sent as ``map_delta``,
+    unless one of the events has a whole map.
+    """
     update = cluster_pb.ClusterUpdate()
     for event in events:
         match event:
             case NodeRegistered(node):
                 update.nodes.append(node_to_proto(node))
-            case ShardMapChanged(shard_map):
-                update.shard_map.CopyFrom(shard_map_to_proto(shard_map))
             case BrokerRecorded(broker):
                 update.brokers.append(broker_to_proto(broker))
             case QuotasSet(quotas):
@@ -189,15 +205,59 @@ def delta_update(events: Iterable[ClusterEvent]) -> cluster_pb.ClusterUpdate | N
                 # A shard has its leases in the answer to its request; windows of lookups are
                 # for readers of the log.
                 pass
+    if after is not None and after is not before:
+        if before is None or any(isinstance(event, ShardMapChanged) for event in events):
+            update.shard_map.CopyFrom(shard_map_to_proto(after))
+        else:
+            changes = [event for event in events if isinstance(event, ShardChanged)]
+            update.map_delta.CopyFrom(map_delta(before.version, changes))
     return update if update.ByteSize() else None
+
+
+def map_delta(from_version: int, changes: Iterable[ShardChanged]) -> cluster_pb.ShardMapDelta:
+    """Return what ``changes`` behind ``from_version`` mean together."""
+    version = from_version
+    placements: dict[int, Placement] = {}
+    slots: list[SlotRun] = []
+    removed: dict[int, None] = {}
+    for change in changes:
+        if change.version <= from_version:
+            continue
+        version = change.version
+        slots.extend(change.slots)
+        for placement in change.changed:
+            placements[placement.shard_id] = placement
+            removed.pop(placement.shard_id, None)
+        for shard_id in change.removed:
+            placements.pop(shard_id, None)
+            removed[shard_id] = None
+    return cluster_pb.ShardMapDelta(
+        from_version=from_version,
+        version=version,
+        slots=map(_SLOT_RUN.to_stored, slots),
+        changed=map(placement_to_proto, placements.values()),
+        removed=removed,
+    )
+
+
+def with_whole_map(
+    update: cluster_pb.ClusterUpdate, shard_map: ShardMap
+) -> cluster_pb.ClusterUpdate:
+    """Return ``update`` for a node that takes no deltas: with the whole map instead."""
+    whole = cluster_pb.ClusterUpdate()
+    whole.CopyFrom(update)
+    whole.ClearField("map_delta")
+    whole.shard_map.CopyFrom(shard_map_to_proto(shard_map))
+    return whole
 
 
 def full_update(
     state: ClusterState,
     leaders: Iterable[cluster_pb.LeaderReport],
     manager_endpoints: Iterable[str],
+    known_map_version: int = 0,
 ) -> cluster_pb.ClusterUpdate:
-    """Return the whole state that a node needs."""
+    """Return the whole state that a node needs, without the map if it knows this one or a later."""
     update = cluster_pb.ClusterUpdate(
         full=True,
         leaders=leaders,
@@ -206,7 +266,7 @@ def full_update(
         manager_endpoints=manager_endpoints,
         excluded_nodes=sorted(state.exclusions.node_ids),
     )
-    if state.shard_map is not None:
+    if state.shard_map is not None and state.shard_map.version > known_map_version:
         update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
     if state.quotas.version:
         update.quotas.CopyFrom(quotas_to_proto(state.quotas))
@@ -240,6 +300,7 @@ _EVENTS: dict[str, tuple[type, Conversion]] = {
         ShardMapChanged,
         _only("shard_map", ShardMapChanged, (shard_map_to_proto, shard_map_from_proto)),
     ),
+    "shard_changed": (ShardChanged, _SHARD_CHANGED.one),
     "broker_recorded": (BrokerRecorded, _only("broker", BrokerRecorded, _BROKER.one)),
     "lookup_window_recorded": (
         LookupWindowRecorded,

@@ -43,12 +43,18 @@ from cluster_manager.domain.membership import (
 )
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
-from cluster_manager.domain.shard_map import CreateShardMap, ShardMap, ShardMapChanged
+from cluster_manager.domain.shard_map import (
+    CreateShardMap,
+    ShardChanged,
+    ShardMap,
+    ShardMapChanged,
+)
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 
 ClusterEvent = (
     NodeRegistered
     | ShardMapChanged
+    | ShardChanged
     | BrokerRecorded
     | LookupWindowRecorded
     | QuotasSet
@@ -178,7 +184,7 @@ def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
     match event:
         case NodeRegistered():
             return replace(state, membership=membership.evolve(state.membership, event))
-        case ShardMapChanged():
+        case ShardMapChanged() | ShardChanged():
             return replace(state, shard_map=shard_map.evolve(state.shard_map, event))
         case BrokerRecorded():
             directory = broker_directory.evolve(state.directory, event)

@@ -22,8 +22,8 @@ from typing import assert_never
 from cluster_manager.domain.shard_map import (
     REPLICATION_FACTOR_MAX,
     Placement,
+    ShardChanged,
     ShardMap,
-    ShardMapChanged,
     State,
 )
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
@@ -58,7 +58,7 @@ class TakeMembers:
     learners: tuple[str, ...]
 
 
-def decide_change(state: State, command: ChangeReplicas) -> Accepted[ShardMapChanged] | Rejected:
+def decide_change(state: State, command: ChangeReplicas) -> Accepted[ShardChanged] | Rejected:
     """Add a wish to the map. Repeating a wish that is not completed yet changes nothing."""
     placement = state.placement(command.shard_id) if state is not None else None
     if state is None or placement is None:
@@ -75,7 +75,7 @@ def decide_change(state: State, command: ChangeReplicas) -> Accepted[ShardMapCha
     return changed if isinstance(changed, Rejected) else _changed(state, placement, changed)
 
 
-def decide_members(state: State, command: TakeMembers) -> Accepted[ShardMapChanged] | Rejected:
+def decide_members(state: State, command: TakeMembers) -> Accepted[ShardChanged] | Rejected:
     """Update the map to the reported configuration.
 
     A report of an earlier configuration than the recorded one is refused: it is late, or from a
@@ -206,10 +206,10 @@ def _evenly_led(shard_map: ShardMap, placement: Placement) -> Placement:
     return replace(placement, replicas=(chosen, *others))
 
 
-def _changed(state: ShardMap, before: Placement, after: Placement) -> Accepted[ShardMapChanged]:
+def _changed(state: ShardMap, before: Placement, after: Placement) -> Accepted[ShardChanged]:
     if after == before:
         return Accepted(())
-    return Accepted((ShardMapChanged(state.with_placement(after)),))
+    return Accepted((ShardChanged(state.version + 1, (after,)),))
 
 
 def _mistake_in(command: TakeMembers) -> str:

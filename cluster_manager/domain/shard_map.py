@@ -15,6 +15,7 @@ from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import SHARDS_MAX
 from nextgen.kernel.routing.slots import (
     FIRST_VERSION,
+    SlotRun,
     SlotTable,
     initial_table,
     preference_order,
@@ -73,20 +74,16 @@ class ShardMap:
         found = (each for each in self.placements if each.shard_id == shard_id)
         return next(found, None)
 
-    def with_placement(self, changed: Placement) -> ShardMap:
-        """Return the next version: the same slots, and ``changed`` for one shard's replicas."""
-        placements = tuple(
-            changed if each.shard_id == changed.shard_id else each for each in self.placements
-        )
-        return ShardMap(SlotTable(self.version + 1, self.table.owners), placements)
-
-    def with_led(self, led: Collection[int]) -> ShardMap:
-        """Return the next version: the same map, in which the shards ``led`` have had a leader."""
-        placements = tuple(
-            replace(each, has_led=True) if each.shard_id in led else each
-            for each in self.placements
-        )
-        return ShardMap(SlotTable(self.version + 1, self.table.owners), placements)
+    def after(self, change: ShardChanged) -> ShardMap:
+        """Return the map after ``change``, which leads to a later version than this one's."""
+        table = self.table.with_runs(change.version, change.slots)
+        if not change.changed and not change.removed:
+            return ShardMap(table, self.placements)
+        placements = {each.shard_id: each for each in self.placements}
+        placements.update((each.shard_id, each) for each in change.changed)
+        for shard_id in change.removed:
+            placements.pop(shard_id, None)
+        return ShardMap(table, tuple(placements[shard_id] for shard_id in sorted(placements)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,21 @@ class ShardMapChanged:
     shard_map: ShardMap
 
 
+@dataclass(frozen=True, slots=True)
+class ShardChanged:
+    """The map's next version, as its difference to the one before. The rest stays as it was."""
+
+    version: int
+    changed: tuple[Placement, ...] = ()
+    """Placements of shards that are new or placed otherwise."""
+    slots: tuple[SlotRun, ...] = ()
+    """The slots with another owner."""
+    removed: tuple[int, ...] = ()
+    """The shards that are gone. None of them has a slot."""
+
+
 State = ShardMap | None
+MapEvent = ShardMapChanged | ShardChanged
 INITIAL: State = None
 
 
@@ -134,7 +145,7 @@ def decide(state: State, command: CreateShardMap) -> Accepted[ShardMapChanged] |
     return Accepted((ShardMapChanged(ShardMap(initial_table(shard_ids), placements)),))
 
 
-def decide_led(state: State, led: Collection[int]) -> Accepted[ShardMapChanged]:
+def decide_led(state: State, led: Collection[int]) -> Accepted[ShardChanged]:
     """Record which shards have had a leader; ``led`` are those that are known to have one.
 
     By this a node with an empty disk knows whether it may have voted in its groups before. The
@@ -148,12 +159,19 @@ def decide_led(state: State, led: Collection[int]) -> Accepted[ShardMapChanged]:
     new = unled & set(led)
     if not new or (state.version == FIRST_VERSION and unled - new):
         return Accepted(())
-    return Accepted((ShardMapChanged(state.with_led(new)),))
+    changed = [replace(each, has_led=True) for each in state.placements if each.shard_id in new]
+    return Accepted((ShardChanged(state.version + 1, tuple(changed)),))
 
 
-def evolve(state: State, event: ShardMapChanged) -> State:
-    """Return the map after ``event``."""
-    return event.shard_map
+def evolve(state: State, event: MapEvent) -> State:
+    """Return the map after ``event``. A difference that it contains already changes nothing."""
+    if isinstance(event, ShardMapChanged):
+        return event.shard_map
+    assert state is not None, f"the map's version {event.version} came before any map"
+    if event.version <= state.version:
+        return state
+    assert event.version == state.version + 1, f"version {event.version} follows {state.version}"
+    return state.after(event)
 
 
 def place_replicas(

@@ -19,7 +19,7 @@ from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded, forgotten_before_ms
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet
-from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
+from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
 from cluster_manager.projections import tables
 from nextgen.replication.ports import Entry
 from nextgen.replication.view.database import driver_of
@@ -27,6 +27,8 @@ from nextgen.replication.view.digest import rows_digest, select_of
 
 _ALL = "true"
 """The condition that selects every row."""
+
+_OF_SHARD = "shard_id = ?"
 
 
 def fold_entries(connection: Connection, entries: Sequence[Entry]) -> int:
@@ -46,6 +48,8 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
             return _put(connection, tables.NODES, tables.row_of(tables.NODES, node))
         case ShardMapChanged(shard_map):
             return _replace_shard_map(connection, shard_map)
+        case ShardChanged():
+            return _change_shard_map(connection, event)
         case BrokerRecorded(broker):
             change = _put(connection, tables.BROKERS, tables.row_of(tables.BROKERS, broker))
             return change + _fold_account(connection, broker.broker_id, event)
@@ -86,8 +90,36 @@ def _replace_shard_map(connection: Connection, shard_map: ShardMap) -> int:
     change = _replace_rows(connection, tables.SHARD_MAP, _ALL, (), [row])
     placements = [tables.row_of(tables.PLACEMENTS, each) for each in shard_map.placements]
     change += _replace_rows(connection, tables.PLACEMENTS, _ALL, (), placements)
-    replicas = tables.replica_rows(shard_map)
+    replicas = tables.replica_rows(shard_map.placements)
     return change + _replace_rows(connection, tables.REPLICAS, _ALL, (), replicas)
+
+
+def _change_shard_map(connection: Connection, event: ShardChanged) -> int:
+    """Fold a difference: the rows of the shards that it names, and the one row of the slots."""
+    before = tables.load_slot_table(connection)
+    assert before is not None, f"the map's version {event.version} came before any map"
+    if event.version <= before.version:
+        return 0
+    table = before.with_runs(event.version, event.slots)
+    row = {"version": table.version, "slot_owners": table.to_bytes()}
+    change = _replace_rows(connection, tables.SHARD_MAP, _ALL, (), [row])
+    for placement in event.changed:
+        placements = [tables.row_of(tables.PLACEMENTS, placement)]
+        change += _replace_shard(connection, placement.shard_id, placements, (placement,))
+    for shard_id in event.removed:
+        change += _replace_shard(connection, shard_id, (), ())
+    return change
+
+
+def _replace_shard(
+    connection: Connection,
+    shard_id: int,
+    rows: Sequence[Mapping[str, Any]],
+    placements: Sequence[Placement],
+) -> int:
+    change = _replace_rows(connection, tables.PLACEMENTS, _OF_SHARD, (shard_id,), rows)
+    replicas = tables.replica_rows(placements)
+    return change + _replace_rows(connection, tables.REPLICAS, _OF_SHARD, (shard_id,), replicas)
 
 
 def _replace_quotas(connection: Connection, quotas: Quotas) -> int:

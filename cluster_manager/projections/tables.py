@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -187,7 +187,7 @@ def setting_rows(configuration: Configuration) -> list[dict[str, Any]]:
     return [{"name": name, "text": text} for name, text in configuration.settings.items()]
 
 
-def replica_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
+def replica_rows(placements: Iterable[Placement]) -> list[dict[str, Any]]:
     return [
         {
             "shard_id": placement.shard_id,
@@ -195,7 +195,7 @@ def replica_rows(shard_map: ShardMap) -> list[dict[str, Any]]:
             "preference": preference,
             "node_id": node_id,
         }
-        for placement in shard_map.placements
+        for placement in placements
         for part in _PARTS
         for preference, node_id in enumerate(getattr(placement, part))
     ]
@@ -271,9 +271,17 @@ def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
     )
 
 
-def _load_shard_map(connection: Connection) -> ShardMap | None:
+def load_slot_table(connection: Connection) -> SlotTable | None:
+    """Return the slots of the present map, None while there is none."""
     stored = connection.execute(sql.select(SHARD_MAP)).mappings().one_or_none()
     if stored is None:
+        return None
+    return SlotTable.from_bytes(stored["version"], stored["slot_owners"])
+
+
+def _load_shard_map(connection: Connection) -> ShardMap | None:
+    table = load_slot_table(connection)
+    if table is None:
         return None
     ordered = sql.select(REPLICAS).order_by(REPLICAS.c.preference)
     held: dict[tuple[int, str], list[str]] = {}
@@ -281,7 +289,7 @@ def _load_shard_map(connection: Connection) -> ShardMap | None:
         held.setdefault((row["shard_id"], row["part"]), []).append(row["node_id"])
     placements = connection.execute(sql.select(PLACEMENTS).order_by(PLACEMENTS.c.shard_id))
     return ShardMap(
-        SlotTable.from_bytes(stored["version"], stored["slot_owners"]),
+        table,
         tuple(
             Placement(
                 row["shard_id"],

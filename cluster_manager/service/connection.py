@@ -13,9 +13,13 @@ from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 class NodeConnection:
     """A connected node. Updates go out in the order they were pushed, until ``end``."""
 
-    def __init__(self, node_id: str, kind: str, heard_at_ms: int) -> None:
+    def __init__(
+        self, node_id: str, kind: str, heard_at_ms: int, *, takes_deltas: bool = False
+    ) -> None:
         self.node_id = node_id
         self.kind = kind
+        self.takes_deltas = takes_deltas
+        """Whether it is sent the differences of the shard map, instead of whole maps."""
         self.heard_at_ms = heard_at_ms
         self.error: MetadataError | None = None
         self._updates: deque[cluster_pb.ClusterUpdate] = deque()

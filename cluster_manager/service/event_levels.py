@@ -22,7 +22,12 @@ from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import QuotasSet
-from cluster_manager.domain.shard_map import ShardMap, ShardMapChanged
+from cluster_manager.domain.shard_map import (
+    ShardChanged,
+    ShardMap,
+    ShardMapChanged,
+    evolve,
+)
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import not_known_everywhere
 from nextgen.kernel.routing.slots import FIRST_VERSION
@@ -38,6 +43,7 @@ EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
     QuotasSet: 3,
     ConfigurationSet: 10,
     NodeExcluded: 10,
+    ShardChanged: 11,
 }
 
 
@@ -67,6 +73,26 @@ def _has_added_shard(shard_map: ShardMap) -> bool:
     return shard_map.version > FIRST_VERSION and not all(
         placement.has_led for placement in shard_map.placements
     )
+
+
+def known_form(
+    events: Sequence[ClusterEvent], shard_map: ShardMap | None, level: int
+) -> Sequence[ClusterEvent]:
+    """Return ``events`` as a replica of ``level`` knows them: with whole maps for differences.
+
+    ``shard_map`` is the map before the events.
+    """
+    if level >= EVENT_LEVELS[ShardChanged]:
+        return events
+    known: list[ClusterEvent] = []
+    for event in events:
+        if isinstance(event, ShardMapChanged | ShardChanged):
+            shard_map = evolve(shard_map, event)
+            assert shard_map is not None, "a map cannot be taken away"
+            known.append(ShardMapChanged(shard_map))
+        else:
+            known.append(event)
+    return known
 
 
 def not_known(events: Iterable[ClusterEvent], level: int, members: Sequence[str]) -> Refused:

@@ -33,8 +33,9 @@ from cluster_manager.domain.lookup_reports import RecordLookupWindow
 from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
 from cluster_manager.domain.shard_map import ShardMap, decide_led
 from cluster_manager.ports import Clock
+from cluster_manager.service.connected_nodes import ConnectedNodes
 from cluster_manager.service.connection import NodeConnection
-from cluster_manager.service.event_levels import level_of, not_known
+from cluster_manager.service.event_levels import known_form, level_of, not_known
 from cluster_manager.service.load_board import LoadBoard
 from cluster_manager.service.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.service.spreader import LeaderSpreader, Situation
@@ -51,7 +52,6 @@ from nextgen.kernel.events.levels import EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.governance.lookup_slo import LookupWindow
 from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
-    JOIN_SILENCE_MS,
     JOIN_STREAMS_MAX,
     NODE_ID_BYTES_MAX,
 )
@@ -87,26 +87,28 @@ class LeaderTerm:
         self._clock = clock
         self._plan = plan
         self._manager_endpoints = tuple(manager_endpoints)
-        self._on_update = on_update
         self._endpoints = LeaderEndpoints()
-        self._connections: dict[str, NodeConnection] = {}
-        self._silence_timers: dict[NodeConnection, Callable[[], None]] = {}
         self._proposed: asyncio.Future[Commit] | None = None
         self._is_over = False
         self._spreader = LeaderSpreader(clock, self._situation, self._send_transfer)
-        self.loads = LoadBoard(clock, lambda: self.pending.directory, self._push_to_shard_nodes)
-        self._on_update(self.full_update())
+        self._nodes = ConnectedNodes(
+            clock, on_update, whole_map=self._whole_map, on_silent=self._spreader.look
+        )
+        self.loads = LoadBoard(
+            clock, lambda: self.pending.directory, self._nodes.push_to_shard_nodes
+        )
+        on_update(self.full_update())
 
     def __repr__(self) -> str:
         return (
-            f"<LeaderTerm term={self.term} nodes={len(self._connections)} "
+            f"<LeaderTerm term={self.term} nodes={len(self.connections)} "
             f"committed_index={self._committed_index}>"
         )
 
     @property
     def connections(self) -> Mapping[str, NodeConnection]:
         """The connected nodes by id."""
-        return self._connections
+        return self._nodes.connections
 
     @property
     def endpoints(self) -> LeaderEndpoints:
@@ -123,6 +125,7 @@ class LeaderTerm:
         # This replica may lead again already, in a later term with another state.
         if self._is_over:
             raise NotLeader(CLUSTER_MANAGER_GROUP_ID)
+        events = known_form(events, self.pending.shard_map, self._log.event_level)
         self._check_known(events)
         commit = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
         self.pending = fold_events(self.pending, events)
@@ -157,16 +160,16 @@ class LeaderTerm:
             return
         map_before = self.committed.shard_map
         self.committed = fold_events(self.committed, events)
-        update = wire.delta_update(events)
+        update = wire.delta_update(events, map_before, self.committed.shard_map)
         if update is not None:
-            self._push_to_all(update)
+            self._nodes.push_to_all(update)
         if self.committed.shard_map is not map_before:
             self._spreader.look()
 
-    def full_update(self) -> cluster_pb.ClusterUpdate:
-        """Return the whole committed state, and every known leader."""
+    def full_update(self, known_map_version: int = 0) -> cluster_pb.ClusterUpdate:
+        """Return the whole committed state, and every known leader: see ``wire.full_update``."""
         leaders = map(_leader_report, self._endpoints.all())
-        return wire.full_update(self.committed, leaders, self._manager_endpoints)
+        return wire.full_update(self.committed, leaders, self._manager_endpoints, known_map_version)
 
     # Nodes ------------------------------------------------------------------------------------
 
@@ -182,7 +185,8 @@ class LeaderTerm:
         node_id = hello.node_id
         if not 0 < len(node_id.encode()) <= NODE_ID_BYTES_MAX or not node_id.isprintable():
             raise InvalidRequest(f"a node joins with an id of 1 to {NODE_ID_BYTES_MAX} bytes")
-        if hello.node_id not in self._connections and len(self._connections) >= JOIN_STREAMS_MAX:
+        connections = self._nodes.connections
+        if node_id not in connections and len(connections) >= JOIN_STREAMS_MAX:
             raise Overloaded(f"{JOIN_STREAMS_MAX} nodes are connected, no more are accepted")
         if hello.kind in MEMBER_KINDS:
             decision = decide_register(self.pending, wire.node_from_hello(hello), self._plan)
@@ -190,13 +194,10 @@ class LeaderTerm:
                 raise Refused(decision.code, decision.message)
             if decision.events:
                 self.propose(decision.events)
-        before = self._connections.get(hello.node_id)
-        if before is not None:
-            self._disconnect(before, InvalidRequest(f"node {hello.node_id} has joined again"))
-        connection = NodeConnection(hello.node_id, hello.kind, self._clock.monotonic_ms())
-        self._connections[hello.node_id] = connection
-        self._watch_silence(connection)
-        connection.push(self.full_update())
+        connection = self._nodes.connect(hello)
+        # Its map is sent again only if it has changed: nodes reconnect all at once.
+        known_map_version = hello.shard_map_version if hello.takes_deltas else 0
+        connection.push(self.full_update(known_map_version))
         if hello.kind == SHARD_KIND:
             for update in self.loads.updates():
                 connection.push(update)
@@ -206,8 +207,8 @@ class LeaderTerm:
 
     def leave(self, connection: NodeConnection) -> None:
         """Remove a connection whose stream has ended. Harmless if it was removed before."""
-        if self._connections.get(connection.node_id) is connection:
-            self._disconnect(connection, None)
+        if self._nodes.connections.get(connection.node_id) is connection:
+            self._nodes.disconnect(connection, None)
             self._spreader.look()
 
     def heard(self, connection: NodeConnection) -> None:
@@ -231,7 +232,7 @@ class LeaderTerm:
         _logger.info(
             "shard leader", shard=report.shard_id, shard_term=report.term, node=report.node_id
         )
-        self._push_to_all(cluster_pb.ClusterUpdate(leaders=[_leader_report(endpoint)]))
+        self._nodes.push_to_all(cluster_pb.ClusterUpdate(leaders=[_leader_report(endpoint)]))
         self._spreader.look()
         self._record_led()
 
@@ -279,7 +280,7 @@ class LeaderTerm:
             Unavailable: Not every shard of the first map has been led.
             NotLeader, Overloaded, ProposalLost: See ``propose``.
         """
-        command = wire.change_from_proto(request, self._connected_shard_nodes())
+        command = wire.change_from_proto(request, self._nodes.shard_nodes())
         decision = decide_change_replicas(self.pending, command)
         if isinstance(decision, Rejected):
             await self.confirm()
@@ -361,8 +362,7 @@ class LeaderTerm:
         self._is_over = True
         self._spreader.stop()
         self.loads.stop()
-        for connection in tuple(self._connections.values()):
-            self._disconnect(connection, error)
+        self._nodes.disconnect_all(error)
 
     # Inside -----------------------------------------------------------------------------------
 
@@ -389,57 +389,14 @@ class LeaderTerm:
         if level > EVENT_LEVEL_UNREPORTED and level > self._log.event_level:
             raise not_known(events, self._log.event_level, self._log.behind_event_level(level))
 
-    def _push_to_all(self, update: cluster_pb.ClusterUpdate) -> None:
-        self._on_update(update)
-        for connection in tuple(self._connections.values()):
-            self._push(connection, update)
-
-    def _push_to_shard_nodes(self, update: cluster_pb.ClusterUpdate) -> None:
-        for connection in tuple(self._connections.values()):
-            if connection.kind == SHARD_KIND:
-                self._push(connection, update)
-
-    def _push(self, connection: NodeConnection, update: cluster_pb.ClusterUpdate) -> None:
-        connection.push(update)
-        if connection.has_ended:
-            _logger.warning("slow node dropped", node=connection.node_id)
-            self._disconnect(connection, None)
-
-    def _disconnect(self, connection: NodeConnection, error: MetadataError | None) -> None:
-        connection.end(error)
-        cancel = self._silence_timers.pop(connection, None)
-        if cancel is not None:
-            cancel()
-        if self._connections.get(connection.node_id) is connection:
-            del self._connections[connection.node_id]
-            _logger.info("node left", node=connection.node_id, term=self.term)
-
-    def _watch_silence(self, connection: NodeConnection) -> None:
-        """Disconnect the node when it has been silent for too long.
-
-        There is one timer per connection, set again only when it fires, so heartbeats are cheap.
-        """
-        silent_at_ms = connection.heard_at_ms + JOIN_SILENCE_MS
-        if silent_at_ms <= self._clock.monotonic_ms():
-            _logger.warning("node is silent", node=connection.node_id, for_ms=JOIN_SILENCE_MS)
-            self._disconnect(connection, None)
-            self._spreader.look()
-            return
-        self._silence_timers[connection] = self._clock.call_at(
-            silent_at_ms, lambda: self._watch_silence(connection)
-        )
+    def _whole_map(self) -> ShardMap:
+        assert self.committed.shard_map is not None, "a difference was committed without a map"
+        return self.committed.shard_map
 
     def _situation(self) -> Situation:
         shard_map = self.committed.shard_map
         placements = shard_map.placements if shard_map is not None else ()
-        return placements, self._endpoints.leaderships(), self._connected_shard_nodes()
-
-    def _connected_shard_nodes(self) -> set[str]:
-        return {
-            node_id
-            for node_id, connection in self._connections.items()
-            if connection.kind == SHARD_KIND
-        }
+        return placements, self._endpoints.leaderships(), self._nodes.shard_nodes()
 
     def _record_led(self) -> None:
         led = [endpoint.shard_id for endpoint in self._endpoints.all()]
@@ -462,7 +419,7 @@ class LeaderTerm:
             raise Unavailable(f"shard {unled[0]} has not been led yet: try again when it is")
 
     def _send_transfer(self, transfer: Transfer) -> None:
-        connection = self._connections.get(transfer.leader)
+        connection = self._nodes.connections.get(transfer.leader)
         if connection is None:
             return
         _logger.info(

@@ -31,7 +31,8 @@ GRANTED, DRAIN, LOAD = "capacity_granted", "broker_drain_set", "broker_load_repo
 CAPACITY = "broker_capacity_set"
 LEASED, RELEASED, RECORDED = "capacity_leased", "capacity_lease_released", "broker_recorded"
 BROKER_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN, CAPACITY, LOAD, LEASED, RELEASED, RECORDED)
-WINDOW, MAP, QUOTAS = "lookup_window_recorded", "shard_map_changed", "quotas_set"
+WINDOW, QUOTAS = "lookup_window_recorded", "quotas_set"
+MAP, MAP_CHANGE = "shard_map_changed", "shard_changed"
 ADOPTED = "slots_adopted"
 
 LAYOUT_CREATED, LAYOUT_RESTORED = "scalable_topic_created", "scalable_topic_restored"
@@ -76,6 +77,7 @@ _NUMBERS = (
     f"{LEASED}.version",
     f"{WINDOW}.began_at_ms",
     f"{MAP}.version",
+    f"{MAP_CHANGE}.version",
     f"{QUOTAS}.version",
     f"{LAYOUT_RESTORED}.epoch",
     f"{LAYOUT_CHANGED}.epoch",
@@ -107,7 +109,7 @@ def facts_of(events: DataFrame) -> DataFrame:
     reason          string, of assignments
     details         struct, fields that few events have: used_epoch of an assignment that was
                     raised, term and expires_at_ms of a lease, revision and is_live of a broker's
-                    record, slots of the map and of a shard
+                    record, slots of the map, of its changes and of a shard
     layout          struct, of scalable topics: operation, next_segment_id, segments as they are
                     from here on or are planned (id, range, whether it takes messages), gone (what
                     leaves the layout; the one that an assignment is of)
@@ -238,10 +240,12 @@ def _details() -> Column:
         f.col(f"{RECORDED}.revision").alias("revision"),
         f.col(f"{RECORDED}.is_live").alias("is_live"),
         f.col(f"{MAP}.slot_owners").alias("slot_owners"),
+        f.col(f"{MAP_CHANGE}.slots").alias("slot_runs"),
         f.col(f"{ADOPTED}.ranges").alias("slot_ranges"),
     )
     is_raised = f.coalesce(f.col("topic_assigned.used_epoch") > 0, f.lit(False))
-    return f.when(is_raised | f.col("event_type").isin(LEASED, RECORDED, MAP, ADOPTED), details)
+    have_some = (LEASED, RECORDED, MAP, MAP_CHANGE, ADOPTED)
+    return f.when(is_raised | f.col("event_type").isin(*have_some), details)
 
 
 def _layout() -> Column:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from nextgen.kernel.input.json_fields import parse_json
 from nextgen.kernel.limits.cluster import SHARDS_MAX, SLOT_COUNT
-from nextgen.kernel.routing.slots import SlotTable, initial_table, rebalanced
+from nextgen.kernel.routing.slots import SlotRun, SlotTable, initial_table, rebalanced
 from pipelines.errors import JobRefused
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput
 
@@ -59,14 +59,22 @@ def table_of_export(spark: SparkSession, export: ExportInput) -> SlotTable:
     shard = export.manifest.shards.get(CLUSTER_MANAGER_SHARD_ID)
     latest = None
     if shard is not None:
-        changed = export.events(spark, shard.files).where("shard_map_changed is not null")
-        newest = f.max_by("shard_map_changed", "position").alias("changed")
-        latest = changed.agg(newest).select("changed.version", "changed.slot_owners").first()
-    if latest is None or latest.slot_owners is None:
+        events = export.events(spark, shard.files)
+        newest = f.max_by("shard_map_changed", "position").alias("whole")
+        whole = events.where("shard_map_changed is not null")
+        latest = whole.agg(newest, f.max("position").alias("position")).first()
+    if latest is None or latest.whole is None:
         raise JobRefused(
             f"{export.url} does not say how slots were placed: give --shards-from or --map"
         )
-    return SlotTable.from_bytes(latest.version, bytes(latest.slot_owners))
+    table = SlotTable.from_bytes(latest.whole.version, bytes(latest.whole.slot_owners))
+    differences = events.where(f.col("position") > latest.position).select(
+        "position", "shard_changed.version", "shard_changed.slots"
+    )
+    for change in differences.where("version is not null").orderBy("position").collect():
+        runs = [SlotRun(run.first, run.last, run.shard_id) for run in change.slots or ()]
+        table = table.with_runs(change.version, runs)
+    return table
 
 
 def _give(owners: dict[int, int], shard_id: int, first: int, last: int) -> None:

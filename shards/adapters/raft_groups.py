@@ -106,7 +106,11 @@ class RaftGroups:
         """Rename the groups' folders. The note that this node was a member stays: it may have
         voted."""
         storage, moved = self._storage, []
+        # One reading of the folder: of many shards a node has replicas of few.
+        present = set(storage.list_names(self._data_directory))
         for shard_id in shard_ids:
+            if f"group-{shard_id}" not in present:
+                continue
             directory = self._data_directory / f"group-{shard_id}"
             aside = directory.with_name(f"{directory.name}{_ASIDE_SUFFIX}")
             if not storage.is_directory(directory):

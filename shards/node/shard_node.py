@@ -28,7 +28,7 @@ from protos.nextgen.v1.cluster_service_pb2 import (
     MembersReport,
     NodeMessage,
 )
-from protos.nextgen.v1.events_pb2 import ShardPlacement
+from protos.nextgen.v1.events_pb2 import NodeRegistered, ShardPlacement
 from protos.nextgen.v1.shard_service_pb2 import NodeStatus
 from shards.domain.membership_plan import Wish
 from shards.metrics import NodeMetrics, ShardMetrics
@@ -42,6 +42,13 @@ SHARD_NODE = "shard"
 
 _STORE_RETRY_S = 5.0
 """Seconds between attempts to store map and addresses while the disk refuses."""
+
+_STORE_LATER_S = 5.0
+"""Seconds until a change of the map is stored that concerns no replica of this node. At a restart
+the node needs only its own replicas; with 1,000 shards the map has 100 KB."""
+
+_Concerns = tuple[list[ShardPlacement], dict[str, NodeRegistered]]
+"""Placements that name this node, and nodes' addresses."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -109,7 +116,9 @@ class ShardNode:
         self._replicas = replicas
         self._keepers: dict[int, MembershipKeeper] = {}
         self._changed = asyncio.Event()
-        self._stored = b""
+        self._stored_concerns: _Concerns | None = None
+        self._stored_version = 0
+        self._store_due_s: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._learning_own = False
@@ -254,7 +263,7 @@ class ShardNode:
         unnamed = {
             shard_id
             for shard_id, placement in view.placements.items()
-            if self._node_id not in (*placement.replicas, *placement.joining, *placement.leaving)
+            if not self._is_named(placement)
         }
         for shard_id in sorted(unnamed & set(self._replicas)):
             replica = self._replicas[shard_id]
@@ -267,17 +276,36 @@ class ShardNode:
             _logger.info("a removed replica's data is put aside", shard=shard_id)
 
     async def _store(self, view: ClusterView) -> None:
-        """Store map and addresses. Leaders and brokers are not stored: they soon change."""
-        full = view.to_update()
-        known = ClusterUpdate(full=True, nodes=full.nodes)
-        known.shard_map.CopyFrom(full.shard_map)
-        data = known.SerializeToString(deterministic=True)
-        if data != self._stored:
-            await self._groups.store(known)
-            self._stored = data
+        """Store map and addresses. Leaders and brokers are not stored: they soon change.
+
+        A change that concerns no replica of this node is stored later, together with others.
+        """
+        own = [placement for placement in view.placements.values() if self._is_named(placement)]
+        concerns = own, dict(view.nodes)
+        is_same_map = view.shard_map_version == self._stored_version
+        if concerns == self._stored_concerns and (is_same_map or not self._is_store_due()):
+            return
+        self._store_due_s = None
+        known = ClusterUpdate(full=True, shard_map=view.shard_map)
+        known.nodes.extend(view.nodes[node_id] for node_id in sorted(view.nodes))
+        version = view.shard_map_version
+        await self._groups.store(known)
+        self._stored_concerns, self._stored_version = concerns, version
+
+    def _is_store_due(self) -> bool:
+        """Return whether the first of the changes that are not stored has waited long enough."""
+        loop = asyncio.get_running_loop()
+        if self._store_due_s is None:
+            self._store_due_s = loop.time() + _STORE_LATER_S
+            loop.call_later(_STORE_LATER_S, self._changed.set)
+        return loop.time() >= self._store_due_s
+
+    def _is_named(self, placement: ShardPlacement) -> bool:
+        return self._node_id in (*placement.replicas, *placement.joining, *placement.leaving)
 
     def _on_change(self, _view: ClusterView, update: ClusterUpdate) -> None:
-        if update.full or update.nodes or update.HasField("shard_map"):
+        has_map = update.HasField("shard_map") or update.HasField("map_delta")
+        if update.full or update.nodes or has_map:
             self._changed.set()
         for report in update.leaders:
             replica = self._replicas.get(report.shard_id)

@@ -15,13 +15,16 @@ from nextgen.export.format.columns import EventColumns
 from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from nextgen.kernel.events.generations import GENERATION_BITS
+from nextgen.kernel.routing.hashing import slot_of
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
 from pipelines.audit.finding import RULES, Basis
 from pipelines.audit.job import LAG_S, audited_events, run
 from pipelines.audit.report import write_report
 from pipelines.audit.rules import places
+from pipelines.audit.rules.slot_homes import home_findings
 from pipelines.audit.transform import Clocks, rule_findings
+from protos.nextgen.v1.events_pb2 import ShardChanged, SlotRun, TenantCreated
 from tests.support.logs.export_logs import FakeLog
 from tests.support.spark.breakages import LOG_BREAKAGES
 from tests.support.spark.file_breakages import FILE_BREAKAGES
@@ -80,6 +83,27 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
         of_rule = [each for each in found[number] if each[0] not in breakage.also]
         assert of_rule == [(breakage.rule, event, other)], breakage.name
         assert {rule for rule, *_ in found[number]} == {breakage.rule, *breakage.also}
+
+
+def test_a_slot_is_at_home_where_a_change_of_the_map_put_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = history_with_map()
+    elsewhere = history.home("stray") % len(history.shard_ids) + 1
+    slot = slot_of("stray")
+    history.add(elsewhere, tenant_created=TenantCreated(tenant_id="ab" * 12, name="stray"))
+    moved = SlotRun(first=slot, last=slot, shard_id=elsewhere)
+    found = []
+    with settings(spark, INTERPRETED):
+        for version, slots in ((2, []), (3, [moved])):
+            history.add(0, shard_changed=ShardChanged(version=version, slots=slots))
+            path = tmp_path / f"{version}.parquet"
+            events = [event for _, log in sorted(history.logs.items()) for event in log]
+            pq.write_table(EventColumns().table(events), path)
+            facts = facts_of(spark.read.parquet(str(path)))
+            found.append([row.rule for row in home_findings(facts).collect()])
+
+    assert found == [["wrong_shard"], []]
 
 
 async def test_damaged_files_are_found_and_what_follows_from_them_is_doubted(

@@ -13,14 +13,15 @@ from pyspark.sql import SparkSession
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
-from nextgen.kernel.routing.slots import initial_table, rebalanced
+from nextgen.kernel.routing.slots import SlotRun, initial_table, rebalanced
 from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
 from pipelines.exports.input import open_export
 from pipelines.reshard.job import ReshardOptions, run
 from pipelines.reshard.maps import table_after, table_of_export, table_of_file
 from pipelines.reshard.transform import generated_keys, volumes_of_events
-from protos.nextgen.v1.events_pb2 import ShardMapChanged
+from protos.nextgen.v1.events_pb2 import ShardChanged, ShardMapChanged
+from protos.nextgen.v1.events_pb2 import SlotRun as EventRun
 from tests.support.spark.histories import History, told_history
 from tests.support.spark.plans import plan_of, unwanted_in
 
@@ -155,9 +156,16 @@ async def test_without_a_map_the_latest_of_the_export_holds(
         changed = ShardMapChanged(version=table.version, slot_owners=table.to_bytes())
         history.add(0, shard_map_changed=changed)
     export = open_export(await history.export(tmp_path / "export"))
+    # Two later versions are stored as their differences: the last one moves no slot.
+    runs = [SlotRun(0, 99, 2), SlotRun(50, 50, 1)]
+    stored = [EventRun(first=run.first, last=run.last, shard_id=run.shard_id) for run in runs]
+    history.add(0, shard_changed=ShardChanged(version=3, slots=stored))
+    history.add(0, shard_changed=ShardChanged(version=4, removed=[9]))
+    changed_export = open_export(await history.export(tmp_path / "changed"))
     unplaced = open_export(await told_history().export(tmp_path / "unplaced"))
 
     assert table_of_export(spark, export) == tables[-1]
+    assert table_of_export(spark, changed_export) == tables[-1].with_runs(4, runs)
     with pytest.raises(JobRefused, match="--shards-from or --map"):
         table_of_export(spark, unplaced)
 

@@ -75,9 +75,8 @@ class ShardMapWatch:
         is_map_new = view.shard_map_version > self._version
         if not is_map_new and not leaders:
             return None
-        update = WatchUpdate(leaders=leaders)
+        update = WatchUpdate(leaders=leaders, shard_map=view.shard_map if is_map_new else None)
         if is_map_new:
-            update.shard_map.CopyFrom(view.to_update().shard_map)
             self._version = view.shard_map_version
         self._terms.update((leader.shard_id, leader.term) for leader in leaders)
         return update

@@ -74,7 +74,7 @@ _logger = structlog.get_logger(__name__)
 class ClusterLink:
     """Keeps ``view`` true and carries this node's reports. Owned by one event loop.
 
-    ``view`` may be given filled from disk. ``hello.shard_map_version`` is kept up to date.
+    ``view`` may be given filled from disk. ``hello`` is kept up to date with the map's version.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class ClusterLink:
         self._refused_by: set[str] = set()
         """Managers that found this process unauthenticated since it was last connected."""
         self._hello = hello
+        hello.takes_deltas = True
         self._outbox: asyncio.Queue[NodeMessage] = asyncio.Queue(LINK_OUTBOX_MESSAGES_MAX)
         self._leader: str | None = None
         self._channel: grpc.aio.Channel | None = None
@@ -355,6 +356,9 @@ class ClusterLink:
         while True:
             update = await self._read(call, endpoint)
             self._heard_at = loop.time()
+            if self.view.misses_changes(update):
+                # The next connection begins with the whole map.
+                raise Unavailable(f"{endpoint} sent a change of a map that is not known here")
             self._take(update)
 
     async def _write_messages(self, call: Any) -> None:

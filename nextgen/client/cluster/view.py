@@ -5,6 +5,8 @@ wins, the higher term of a leader, the higher epoch of a broker, within an epoch
 revision; an ended session stays ended. So an update from a deposed cluster manager, even a full
 one, cannot undo newer knowledge.
 
+A difference between two versions of the map leads from each version between them to the later one.
+
 A shard that gave slots away says to whom, before the map does (``learn_move``). That holds until a
 map of a higher version comes, which decides again; a shard that is asked by an old map says it
 again.
@@ -12,7 +14,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from nextgen.client.wire.shard_map import led_shards
 from nextgen.kernel.governance.service_settings import (
@@ -21,8 +23,13 @@ from nextgen.kernel.governance.service_settings import (
     lenient,
 )
 from nextgen.kernel.limits.cluster import ENDED_SESSIONS_MAX
-from nextgen.kernel.routing.slots import SlotTable
-from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
+from nextgen.kernel.routing.slots import SlotRun, SlotTable
+from protos.nextgen.v1.cluster_service_pb2 import (
+    BrokerLoad,
+    ClusterUpdate,
+    LeaderReport,
+    ShardMapDelta,
+)
 from protos.nextgen.v1.events_pb2 import (
     BrokerRecorded,
     ConfigurationSet,
@@ -41,9 +48,12 @@ class ClusterView:
         self.slot_table: SlotTable | None = None
         """Which shard has which slot, moves that the map does not have yet included; None until a
         map is known."""
+        self._map_table: SlotTable | None = None
+        """The slots as the map has them."""
         self._shard_map: ShardMapChanged | None = None
+        """The map as one message, None while it is not needed since the map changed."""
         self._placements: dict[int, ShardPlacement] = {}
-        self._led: frozenset[int] = frozenset()
+        self._shard_ids: Sequence[int] = ()
         self._leaders: dict[int, LeaderReport] = {}
         self._brokers: dict[str, BrokerRecorded] = {}
         self._loads: dict[str, LoadReport] = {}
@@ -76,11 +86,23 @@ class ClusterView:
     @property
     def shard_ids(self) -> Sequence[int]:
         """The shards of the map, ascending."""
-        return sorted(self._placements)
+        return self._shard_ids
+
+    @property
+    def shard_map(self) -> ShardMapChanged | None:
+        """The map as one message, which MUST NOT be changed; None while there is none."""
+        if self._shard_map is None and self._map_table is not None:
+            self._shard_map = ShardMapChanged(
+                version=self._map_table.version,
+                slot_owners=self._map_table.to_bytes(),
+                shards=[self._placements[shard_id] for shard_id in self._shard_ids],
+            )
+        return self._shard_map
 
     def has_led(self, shard_id: int) -> bool:
         """Return whether the shard is known to have had a leader, at any time."""
-        return shard_id in self._led or shard_id in self._leaders
+        placement = self._placements.get(shard_id)
+        return (placement is not None and placement.has_led) or shard_id in self._leaders
 
     @property
     def leaders(self) -> Mapping[int, LeaderReport]:
@@ -174,16 +196,29 @@ class ClusterView:
         table = self.slot_table
         if table is None or shard_id not in self._placements or shard_map_version < table.version:
             return False
-        moved = table.with_moved(ranges, shard_id)
+        runs = [SlotRun(first, last, shard_id) for first, last in ranges]
+        moved = table.with_runs(table.version, runs)
         if moved == table:
             return False
         self.slot_table = moved
         return True
 
+    def misses_changes(self, update: ClusterUpdate) -> bool:
+        """Return whether ``update`` has a difference to a later map than the one known here.
+
+        It cannot be merged: the whole map must be fetched.
+        """
+        return (
+            update.HasField("map_delta") and update.map_delta.from_version > self.shard_map_version
+        )
+
     def apply(self, update: ClusterUpdate) -> None:
-        """Merge ``update``: see the module's rules."""
-        if update.HasField("shard_map"):
-            self._apply_shard_map(update.shard_map)
+        """Merge ``update``: see the module's rules.
+
+        Raises:
+            ValueError: The slots of its map are none, or ``misses_changes``.
+        """
+        self._apply_map(update)
         if update.full:
             self._nodes = {}
         for node in update.nodes:
@@ -206,7 +241,7 @@ class ClusterView:
         """Return the whole view as one full update, without loads, which are soon out of date."""
         return ClusterUpdate(
             full=True,
-            shard_map=self._shard_map,
+            shard_map=self.shard_map,
             leaders=[self._leaders[shard_id] for shard_id in sorted(self._leaders)],
             brokers=[self._brokers[broker_id] for broker_id in sorted(self._brokers)],
             nodes=[self._nodes[node_id] for node_id in sorted(self._nodes)],
@@ -216,13 +251,46 @@ class ClusterView:
             excluded_nodes=sorted(self._excluded_nodes),
         )
 
+    def _apply_map(self, update: ClusterUpdate) -> None:
+        if update.HasField("shard_map"):
+            self._apply_shard_map(update.shard_map)
+        if update.HasField("map_delta"):
+            self._apply_delta(update.map_delta)
+
     def _apply_shard_map(self, shard_map: ShardMapChanged) -> None:
         if shard_map.version <= self.shard_map_version:
             return
-        self.slot_table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
+        self._set_table(SlotTable.from_bytes(shard_map.version, shard_map.slot_owners))
         self._shard_map = shard_map
-        self._placements = {placement.shard_id: placement for placement in shard_map.shards}
-        self._led = led_shards(shard_map)
+        # Maps of earlier releases do not say of each shard whether it has had a leader.
+        led = led_shards(shard_map)
+        self._set_placements({each.shard_id: _with_led(each, led) for each in shard_map.shards})
+
+    def _apply_delta(self, delta: ShardMapDelta) -> None:
+        if delta.version <= self.shard_map_version:
+            return
+        table = self._map_table
+        if table is None or delta.from_version > table.version:
+            raise ValueError(
+                f"a difference to version {delta.from_version} of the map, "
+                f"{self.shard_map_version} is known here"
+            )
+        runs = (SlotRun(run.first, run.last, run.shard_id) for run in delta.slots)
+        self._set_table(table.with_runs(delta.version, runs))
+        self._shard_map = None
+        if delta.changed or delta.removed:
+            placements = dict(self._placements)
+            placements.update((placement.shard_id, placement) for placement in delta.changed)
+            for shard_id in delta.removed:
+                placements.pop(shard_id, None)
+            self._set_placements(placements)
+
+    def _set_table(self, table: SlotTable) -> None:
+        self._map_table = self.slot_table = table
+
+    def _set_placements(self, placements: dict[int, ShardPlacement]) -> None:
+        self._placements = placements
+        self._shard_ids = sorted(placements)
 
     def _apply_leader(self, leader: LeaderReport) -> None:
         if leader.term > self.leader_term(leader.shard_id):
@@ -266,6 +334,16 @@ class ClusterView:
         self._ended_sessions[session_id] = None
         if len(self._ended_sessions) > ENDED_SESSIONS_MAX:
             del self._ended_sessions[next(iter(self._ended_sessions))]
+
+
+def _with_led(placement: ShardPlacement, led: Container[int]) -> ShardPlacement:
+    has_led = placement.shard_id in led
+    if placement.has_led is has_led:
+        return placement
+    changed = ShardPlacement()
+    changed.CopyFrom(placement)
+    changed.has_led = has_led
+    return changed
 
 
 def _follows(known: BrokerRecorded, pushed: BrokerRecorded) -> bool:

@@ -84,6 +84,7 @@ KEY_FIELDS = MappingProxyType(
         "quotas_set": None,
         "configuration_set": None,
         "node_excluded": None,
+        "shard_changed": None,
     }
 )
 """The field of each payload that holds its key, None for a payload that is about no name."""

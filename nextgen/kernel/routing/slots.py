@@ -40,6 +40,15 @@ Ring = tuple[tuple[int, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
+class SlotRun:
+    """The slots ``first`` to ``last``, inclusive, and the shard that has them."""
+
+    first: int
+    last: int
+    shard_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class SlotTable:
     """The owner of each slot, at one version. ``owners[slot]`` is a shard id."""
 
@@ -76,13 +85,32 @@ class SlotTable:
         edges = pairwise((0, *changes, SLOT_COUNT))
         return tuple((first, end - 1) for first, end in edges if owners[first] == shard_id)
 
-    def with_moved(self, ranges: Iterable[tuple[int, int]], shard_id: int) -> SlotTable:
-        """Return this version with the slots of ``ranges``, ends included, at ``shard_id``."""
-        owners = list(self.owners)
-        for first, last in ranges:
-            assert 0 <= first <= last < SLOT_COUNT, f"slots {first} to {last} are out of range"
-            owners[first : last + 1] = [shard_id] * (last + 1 - first)
-        return SlotTable(self.version, tuple(owners))
+    def with_runs(self, version: int, runs: Iterable[SlotRun]) -> SlotTable:
+        """Return the table at ``version``, with ``runs`` applied in order.
+
+        Raises:
+            ValueError: A run is empty, has slots that do not exist, or no owner.
+        """
+        owners: list[int] | None = None
+        for run in runs:
+            if not 0 <= run.first <= run.last < SLOT_COUNT or not 0 < run.shard_id <= SHARD_ID_MAX:
+                raise ValueError(f"{run} are no slots of a shard")
+            owners = list(self.owners) if owners is None else owners
+            owners[run.first : run.last + 1] = [run.shard_id] * (run.last + 1 - run.first)
+        # The usual change of a map moves no slot: then both tables share the owners.
+        return SlotTable(version, self.owners if owners is None else tuple(owners))
+
+    def runs_to(self, later: SlotTable) -> tuple[SlotRun, ...]:
+        """Return the slots that ``later`` gives to another shard, as few runs as possible."""
+        changed = compress(range(SLOT_COUNT), map(ne, self.owners, later.owners))
+        runs: list[SlotRun] = []
+        for slot in changed:
+            shard_id = later.owners[slot]
+            if runs and runs[-1].last == slot - 1 and runs[-1].shard_id == shard_id:
+                runs[-1] = SlotRun(runs[-1].first, slot, shard_id)
+            else:
+                runs.append(SlotRun(slot, slot, shard_id))
+        return tuple(runs)
 
     def to_bytes(self) -> bytes:
         """Return the owners, two bytes per slot, big-endian. The version travels beside it."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipelines.audit.facts import GRANTED, LEASED, MAP, QUOTAS, RECORDED, RELEASED, WINDOW
+from pipelines.audit.facts import (
+    GRANTED,
+    LEASED,
+    MAP,
+    MAP_CHANGE,
+    QUOTAS,
+    RECORDED,
+    RELEASED,
+    WINDOW,
+)
 from pipelines.audit.finding import Broken, findings
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID
 
@@ -174,8 +183,10 @@ def _grant_findings(facts: DataFrame, settled_ms: int) -> DataFrame:
 
 
 def _forward_findings(own: DataFrame) -> DataFrame:
-    events = own.where(f.col("event_type").isin(WINDOW, MAP, QUOTAS)).select(
-        "shard_id", "position", "event_type", "subject", "number"
+    # A whole map and a difference of it are versions of one thing.
+    kind = f.when(f.col("event_type") == MAP_CHANGE, f.lit(MAP)).otherwise(f.col("event_type"))
+    events = own.where(f.col("event_type").isin(WINDOW, MAP, MAP_CHANGE, QUOTAS)).select(
+        "shard_id", "position", kind.alias("event_type"), "subject", "number"
     )
     in_order = Window.partitionBy("event_type", "subject").orderBy("position")
     frame = events.withColumns(

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-from pipelines.audit.facts import ADOPTED, MAP
+from pipelines.audit.facts import ADOPTED, MAP, MAP_CHANGE
 from pipelines.audit.finding import Broken, findings
 from pipelines.audit.rules.place_number import place_of, shard_and_position
 from pipelines.columns.slots import owner_in, with_slot
@@ -57,29 +57,30 @@ def _claims(facts: DataFrame) -> DataFrame:
         .select("slot", owner_in(f.col("slot_owners"), f.col("slot")).alias("shard"), "place")
         .withColumn("is_of_map", f.lit(True))
     )
-    adopted = (
-        facts.where(f.col("event_type") == ADOPTED)
-        .select(
-            f.col("shard_id").alias("shard"),
-            place_of().alias("place"),
-            f.explode("details.slot_ranges").alias("range"),
-        )
-        # A damaged range may name slots that do not exist: do not count up to them.
-        .withColumn("last", f.least(f.col("range.last"), f.lit(SLOT_COUNT - 1)))
-        .where(f.col("range.first") <= f.col("last"))
-        .select(
-            f.explode(f.sequence(f.col("range.first"), f.col("last"))).alias("slot"),
-            "shard",
-            "place",
-        )
-        .select(
-            f.col("slot").cast("int").alias("slot"),
-            "shard",
-            "place",
-            f.lit(False).alias("is_of_map"),
-        )
+    changed = facts.where(f.col("event_type") == MAP_CHANGE).select(
+        f.explode("details.slot_runs").alias("range"),
+        f.col("range.shard_id").cast("int").alias("shard"),
+        place_of().alias("place"),
+        f.lit(True).alias("is_of_map"),
     )
-    return maps.where("shard > 0").unionByName(adopted)
+    adopted = facts.where(f.col("event_type") == ADOPTED).select(
+        f.explode("details.slot_ranges").alias("range"),
+        f.col("shard_id").alias("shard"),
+        place_of().alias("place"),
+        f.lit(False).alias("is_of_map"),
+    )
+    return maps.where("shard > 0").unionByName(_by_slot(changed)).unionByName(_by_slot(adopted))
+
+
+def _by_slot(ranges: DataFrame) -> DataFrame:
+    """Return a row per slot of ``range``, with the other columns of ``ranges``."""
+    return (
+        # A damaged range may name slots that do not exist: do not count up to them.
+        ranges.withColumn("last", f.least(f.col("range.last"), f.lit(SLOT_COUNT - 1)))
+        .where(f.col("range.first") <= f.col("last"))
+        .withColumn("slot", f.explode(f.sequence(f.col("range.first"), f.col("last"))))
+        .select(f.col("slot").cast("int").alias("slot"), "shard", "place", "is_of_map")
+    )
 
 
 def _taken_slots(slots: DataFrame) -> DataFrame:

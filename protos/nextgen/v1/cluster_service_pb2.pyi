@@ -40,7 +40,7 @@ class BrokerLoad(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., load: _Optional[_Union[_events_pb2.LoadReport, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("cluster_id", "node_id", "kind", "grpc", "raft_host", "raft_port", "http", "shard_map_version")
+    __slots__ = ("cluster_id", "node_id", "kind", "grpc", "raft_host", "raft_port", "http", "shard_map_version", "takes_deltas")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class Hello(_message.Message):
     RAFT_PORT_FIELD_NUMBER: _ClassVar[int]
     HTTP_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TAKES_DELTAS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     node_id: str
     kind: str
@@ -57,7 +58,8 @@ class Hello(_message.Message):
     raft_port: int
     http: str
     shard_map_version: int
-    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+    takes_deltas: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ..., shard_map_version: _Optional[int] = ..., takes_deltas: _Optional[bool] = ...) -> None: ...
 
 class LeaderReport(_message.Message):
     __slots__ = ("shard_id", "term", "node_id", "grpc")
@@ -120,7 +122,7 @@ class SlotMoveReport(_message.Message):
     def __init__(self, move_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., term: _Optional[int] = ..., phase: _Optional[str] = ..., from_position: _Optional[int] = ..., to_position: _Optional[int] = ..., rows_copied: _Optional[int] = ..., reason: _Optional[str] = ..., session_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ...) -> None: ...
 
 class ClusterUpdate(_message.Message):
-    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration", "excluded_nodes", "slot_moves")
+    __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration", "excluded_nodes", "map_delta", "slot_moves")
     FULL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +136,7 @@ class ClusterUpdate(_message.Message):
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     EXCLUDED_NODES_FIELD_NUMBER: _ClassVar[int]
+    MAP_DELTA_FIELD_NUMBER: _ClassVar[int]
     SLOT_MOVES_FIELD_NUMBER: _ClassVar[int]
     full: bool
     error: _errors_pb2.ErrorDetail
@@ -148,8 +151,23 @@ class ClusterUpdate(_message.Message):
     quotas: _events_pb2.QuotasSet
     configuration: _events_pb2.ConfigurationSet
     excluded_nodes: _containers.RepeatedScalarFieldContainer[str]
+    map_delta: ShardMapDelta
     slot_moves: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotMoveChanged]
-    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ..., configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ..., excluded_nodes: _Optional[_Iterable[str]] = ..., slot_moves: _Optional[_Iterable[_Union[_events_pb2.SlotMoveChanged, _Mapping]]] = ...) -> None: ...
+    def __init__(self, full: _Optional[bool] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map: _Optional[_Union[_events_pb2.ShardMapChanged, _Mapping]] = ..., leaders: _Optional[_Iterable[_Union[LeaderReport, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[_events_pb2.BrokerRecorded, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[_events_pb2.NodeRegistered, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[LeadershipTransfer, _Mapping]]] = ..., manager_endpoints: _Optional[_Iterable[str]] = ..., heartbeat_sequence: _Optional[int] = ..., loads: _Optional[_Iterable[_Union[BrokerLoad, _Mapping]]] = ..., quotas: _Optional[_Union[_events_pb2.QuotasSet, _Mapping]] = ..., configuration: _Optional[_Union[_events_pb2.ConfigurationSet, _Mapping]] = ..., excluded_nodes: _Optional[_Iterable[str]] = ..., map_delta: _Optional[_Union[ShardMapDelta, _Mapping]] = ..., slot_moves: _Optional[_Iterable[_Union[_events_pb2.SlotMoveChanged, _Mapping]]] = ...) -> None: ...
+
+class ShardMapDelta(_message.Message):
+    __slots__ = ("from_version", "version", "slots", "changed", "removed")
+    FROM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    from_version: int
+    version: int
+    slots: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRun]
+    changed: _containers.RepeatedCompositeFieldContainer[_events_pb2.ShardPlacement]
+    removed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, from_version: _Optional[int] = ..., version: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[_events_pb2.SlotRun, _Mapping]]] = ..., changed: _Optional[_Iterable[_Union[_events_pb2.ShardPlacement, _Mapping]]] = ..., removed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeadershipTransfer(_message.Message):
     __slots__ = ("shard_id", "target")

@@ -13,7 +13,7 @@ from nextgen.runtime.security.cluster_proof import ClusterCredentials
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import BrokerRecorded, QuotasSet
-from tests.support.discovery.fake_cluster import FakeClusterServer, full_update
+from tests.support.discovery.fake_cluster import FakeClusterServer, full_update, shard_map
 
 WAIT_S = 30
 """For what must happen. Only a failing test waits that long."""
@@ -164,6 +164,25 @@ async def test_capacity_is_leased_from_the_leader(managers, link):
     )
 
     assert response.leases[0].units == 9
+
+
+async def test_a_change_of_a_map_that_is_not_known_brings_the_whole_map(managers, link):
+    lead(managers, managers[0])
+    seen = []
+    link.on_change(lambda view, _update: seen.append(view.shard_map_version))
+    await link.start()
+    await link.wait_ready()
+    assert managers[0].hellos[0].takes_deltas
+
+    managers[0].push(pb.ClusterUpdate(map_delta=pb.ShardMapDelta(from_version=1, version=2)))
+    assert await link.wait_until(lambda view: view.shard_map_version == 2, WAIT_S * 1_000)
+    managers[0].first = pb.ClusterUpdate(full=True, shard_map=shard_map({1: ["b"]}, version=8))
+    managers[0].push(pb.ClusterUpdate(map_delta=pb.ShardMapDelta(from_version=7, version=8)))
+
+    assert await link.wait_until(lambda view: view.shard_map_version == 8, WAIT_S * 1_000)
+    assert list(link.view.placements[1].replicas) == ["b"]
+    assert [hello.shard_map_version for hello in managers[0].hellos] == [0, 2]
+    assert seen == [1, 2, 8]
 
 
 async def test_silence_means_reconnect(managers, link, monkeypatch):

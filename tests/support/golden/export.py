@@ -25,8 +25,10 @@ from protos.nextgen.v1.events_pb2 import (
     NodeExcluded,
     QuotasSet,
     Setting,
+    ShardChanged,
     ShardMapChanged,
     ShardPlacement,
+    SlotRun,
     TenantQuota,
     TopicAssigned,
     TopicDeleted,
@@ -51,6 +53,12 @@ def golden_events() -> list[Any]:
         source="5ou4ce",
     )
     overrides = [Setting(name="scalableTopicMaxSegments", value="16")]
+    changed = ShardChanged(
+        version=2,
+        changed=[ShardPlacement(shard_id=3, replicas=["n-1"], joining=["n-2"])],
+        slots=[SlotRun(first=0, last=99, shard_id=3)],
+        removed=[2],
+    )
     forced = TopicDeleted(name="grown", topic_id="topic-9", partitions=3, forced=True)
     led, added = ShardPlacement(shard_id=1, replicas=["n-1"]), ShardPlacement(shard_id=2)
     led.has_led = True
@@ -63,6 +71,7 @@ def golden_events() -> list[Any]:
         Event(configuration_set=ConfigurationSet(version=1, settings=overrides)),
         Event(node_excluded=NodeExcluded(node_id="stolen-1")),
         Event(shard_map_changed=shard_map),
+        Event(shard_changed=changed),
         Event(topic_assigned=raised),
         Event(topic_deleted=forced),
     ]

@@ -15,17 +15,18 @@ from cluster_manager.domain.configuration import Configuration, ConfigurationSet
 from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
-from cluster_manager.domain.shard_map import Placement, ShardMap, ShardMapChanged
+from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
 from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
-from nextgen.kernel.routing.slots import SlotTable, initial_table
+from nextgen.kernel.routing.slots import SlotRun, SlotTable, initial_table
 from nextgen.replication.ports import NodeId
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, settle
 from tests.unit.cluster_manager.test_lookup_windows import BAD, message_of, recorded, said
 from tests.unit.cluster_manager.test_wire import EVENTS
 
 WINDOW = LookupWindowRecorded(BAD)
+CHANGED = ShardChanged(2, (Placement(1, ("a", "b")),), (SlotRun(0, 9, 1),))
 QUOTAS = QuotasSet(Quotas(version=1))
 CONFIGURATION = ConfigurationSet(
     Configuration(version=1, settings={"loadBalancerEnabled": "false"})
@@ -44,16 +45,23 @@ FIRST_LEVEL = {
 SECOND_LEVEL = {"lookup_window_recorded"}
 THIRD_LEVEL = {"quotas_set"}
 TENTH_LEVEL = {"configuration_set", "node_excluded"}
+ELEVENTH_LEVEL = {"shard_changed"}
 
 
 def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
-    stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set(), 10: set()}
-    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION, NodeExcluded("n-1")):
+    stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set(), 10: set(), 11: set()}
+    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION, NodeExcluded("n-1"), CHANGED):
         level = EVENT_LEVELS[type(event)]
         stored[level].add(wire.event_to_proto(event).WhichOneof("payload"))
 
-    assert stored == {1: FIRST_LEVEL, 2: SECOND_LEVEL, 3: THIRD_LEVEL, 10: TENTH_LEVEL}
-    assert set(wire._FROM_PROTO) == FIRST_LEVEL | SECOND_LEVEL | THIRD_LEVEL | TENTH_LEVEL
+    assert stored == {
+        1: FIRST_LEVEL,
+        2: SECOND_LEVEL,
+        3: THIRD_LEVEL,
+        10: TENTH_LEVEL,
+        11: ELEVENTH_LEVEL,
+    }
+    assert set(wire._FROM_PROTO) == set.union(*stored.values())
     assert max(EVENT_LEVELS.values()) <= EVENT_LEVEL
 
 

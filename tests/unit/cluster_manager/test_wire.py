@@ -132,7 +132,10 @@ def test_the_capacity_ledger_is_not_sent_to_nodes() -> None:
 
 
 def test_nodes_brokers_and_the_map_are_sent_to_nodes() -> None:
-    update = wire.delta_update(EVENTS)
+    made = EVENTS[1]
+    assert isinstance(made, ShardMapChanged)
+
+    update = wire.delta_update(EVENTS, None, made.shard_map)
 
     assert update is not None
     assert not update.full

@@ -28,7 +28,7 @@ from typing import Any
 from brokers.domain.storage_policy import effective
 from nextgen.client import TopicLocation
 from nextgen.kernel.limits.pulsar import FORCED_DELETION_PAUSE_MS
-from nextgen.kernel.routing.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotRun, SlotTable
 from nextgen.replication.ports import Entry, Role, RoleChange
 from protos.nextgen.v1.events_pb2 import DecidedCommand, Event, ShardPlacement
 from tests.support.cluster_simulation.judges.balance import Balanced
@@ -345,6 +345,14 @@ class Invariants(Layouts, Witness):
     def _shard_map_changed(self, _group: int, event: Any) -> None:
         self.placements = {placement.shard_id: placement for placement in event.shards}
         self.slot_table = SlotTable.from_bytes(event.version, event.slot_owners)
+
+    def _shard_changed(self, _group: int, event: Any) -> None:
+        self.placements.update((placement.shard_id, placement) for placement in event.changed)
+        for shard_id in event.removed:
+            del self.placements[shard_id]
+        runs = [SlotRun(run.first, run.last, run.shard_id) for run in event.slots]
+        assert self.slot_table is not None, "a difference came before the first map"
+        self.slot_table = self.slot_table.with_runs(event.version, runs)
 
     def _broker_session_established(self, shard_id: int, event: Any) -> None:
         self.sessions[event.session_id] = Session(event.broker_id, event.capacity_units, shard_id)

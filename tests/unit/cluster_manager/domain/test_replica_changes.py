@@ -19,7 +19,9 @@ from cluster_manager.domain.replica_changes import (
 )
 from cluster_manager.domain.shard_map import (
     REPLICATION_FACTOR_MAX,
+    MapEvent,
     Placement,
+    ShardChanged,
     ShardMap,
     ShardMapChanged,
     State,
@@ -64,7 +66,7 @@ def reports(draw: st.DrawFn) -> TakeMembers:
 commands: st.SearchStrategy[Command] = st.one_of(changes, reports())
 
 
-def decide(state: State, command: Command) -> Accepted[ShardMapChanged] | Rejected:
+def decide(state: State, command: Command) -> Accepted[ShardChanged] | Rejected:
     if isinstance(command, ChangeReplicas):
         return decide_change(state, command)
     return decide_members(state, command)
@@ -102,7 +104,7 @@ def code_of(state: State, command: Command) -> RejectionCode:
 
 
 def state_of(placement: Placement) -> ShardMap:
-    return MAP.with_placement(placement)
+    return MAP.after(ShardChanged(MAP.version + 1, (placement,)))
 
 
 # Wishes -------------------------------------------------------------------------------------------
@@ -112,11 +114,12 @@ def test_a_node_that_is_added_joins_in_the_next_version_and_moves_no_slot() -> N
     decision = decide_change(MAP, wish(Change.ADD, "d"))
 
     joined = replace(FIRST, joining=("d",))
-    assert decision == Accepted((ShardMapChanged(MAP.with_placement(joined)),))
-    (changed,) = decision.events
-    assert changed.shard_map.version == MAP.version + 1
-    assert changed.shard_map.table.owners == MAP.table.owners
-    assert changed.shard_map.placement(2) == MAP.placement(2)
+    assert decision == Accepted((ShardChanged(MAP.version + 1, (joined,)),))
+    after = evolve(MAP, *decision.events)
+    assert after is not None
+    assert after.version == MAP.version + 1
+    assert after.table.owners == MAP.table.owners
+    assert after.placements == (joined, MAP.placement(2))
 
 
 def test_a_replica_that_is_removed_leaves_and_stays_a_replica_until_it_is_reported_gone() -> None:
@@ -243,7 +246,7 @@ def test_a_voter_that_is_reported_gone_is_no_replica() -> None:
 
 
 def test_a_shard_has_led_whatever_its_members_are() -> None:
-    state = apply(MAP.with_led([1]), wish(Change.ADD, "d"))
+    state = apply(state_of(replace(FIRST, has_led=True)), wish(Change.ADD, "d"))
 
     state = apply(state, report(7, "a", "b", "c", "d"))
 
@@ -353,7 +356,8 @@ def test_retry(history: list[Command], command: Command) -> None:
 @settings(max_examples=60)
 def test_replay_and_snapshot(history: list[Command]) -> None:
     state: State = MAP
-    events, engine = [ShardMapChanged(MAP)], sql.create_engine("sqlite://")
+    events: list[MapEvent] = [ShardMapChanged(MAP)]
+    engine = sql.create_engine("sqlite://")
     for command in history:
         decision = decide(state, command)
         events += decision.events if isinstance(decision, Accepted) else ()

@@ -23,6 +23,7 @@ from protos.nextgen.v1.cluster_service_pb2 import (
     ClusterUpdate,
     LeaderReport,
     LeadershipTransfer,
+    ShardMapDelta,
 )
 from protos.nextgen.v1.events_pb2 import (
     BrokerEndpoints,
@@ -232,6 +233,45 @@ async def test_what_did_not_change_is_not_stored_again(world: World) -> None:
 
     assert len(world.groups.stored) == 2
     assert world.groups.peers["node-2"] == ("node-2", 200)
+
+
+@run_by(with_node)
+async def test_changes_that_concern_no_replica_of_it_are_stored_together_later(
+    world: World,
+) -> None:
+    world.link.push(full=True, shard_map=MAP)
+    await asyncio.sleep(0.1)
+    elsewhere = [
+        ShardMapDelta(
+            from_version=version - 1,
+            version=version,
+            changed=[ShardPlacement(shard_id=2, replicas=["node-2"], joining=[f"n-{version}"])],
+        )
+        for version in (2, 3, 4)
+    ]
+    here = ShardMapDelta(
+        from_version=4,
+        version=5,
+        changed=[ShardPlacement(shard_id=1, replicas=["node-1"], joining=["n-5"])],
+    )
+    for delta in elsewhere[:2]:
+        world.link.push(map_delta=delta)
+        await asyncio.sleep(1)
+    assert [known.shard_map.version for known in world.groups.stored] == [1]
+    await asyncio.sleep(4)
+    assert [known.shard_map.version for known in world.groups.stored] == [1, 3]
+
+    world.link.push(map_delta=elsewhere[2])
+    await asyncio.sleep(0.1)
+    world.link.push(map_delta=here)
+    await asyncio.sleep(0.1)
+
+    *_, last = world.groups.stored
+    assert [known.shard_map.version for known in world.groups.stored] == [1, 3, 5]
+    assert last.shard_map.slot_owners == MAP.slot_owners
+    assert [list(shard.joining) for shard in last.shard_map.shards] == [["n-5"], ["n-4"]]
+    await asyncio.sleep(10)
+    assert len(world.groups.stored) == 3
 
 
 @run_by(with_node)

@@ -41,6 +41,7 @@ def test_the_tables_of_the_wire_are_total():
         "configuration_set",
         "node_excluded",
         "slot_move_changed",
+        "shard_changed",
     }
 
     assert set(_ENCODERS) == set(ROUTES)
