@@ -10,7 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pipelines.columns.name_parts import namespace_of, tenant_of_namespace
-from pipelines.columns.slots import topic_routing_key
+from pipelines.columns.slots import topic_routing_key, with_slot
+from pipelines.exports.slot_homes import routing_key
 
 TENANT, NAMESPACE, TOPIC = "tenant", "namespace", "topic"
 
@@ -34,6 +35,8 @@ BROKER_TYPES = (ESTABLISHED, ENDED, GRANTED, DRAIN, CAPACITY, LOAD, LEASED, RELE
 WINDOW, QUOTAS = "lookup_window_recorded", "quotas_set"
 MAP, MAP_CHANGE = "shard_map_changed", "shard_changed"
 ADOPTED = "slots_adopted"
+
+_SLOT_KEY = "slot_key"
 
 LAYOUT_CREATED, LAYOUT_RESTORED = "scalable_topic_created", "scalable_topic_restored"
 LAYOUT_DELETED, LAYOUT_CHANGED = "scalable_topic_deleted", "layout_changed"
@@ -85,7 +88,7 @@ _NUMBERS = (
 _UNITS = (f"{LEASED}.units", f"{ESTABLISHED}.capacity_units", f"{CAPACITY}.capacity_units")
 
 
-def facts_of(events: DataFrame) -> DataFrame:
+def facts_of(events: DataFrame, *, with_slots: bool = False) -> DataFrame:
     """Return one row per event of ``events`` (columns of ``pipelines.exports.event_schema``).
 
     ==============  ==============================================================================
@@ -115,9 +118,11 @@ def facts_of(events: DataFrame) -> DataFrame:
                     leaves the layout; the one that an assignment is of)
     ==============  ==============================================================================
 
-    A field that an event does not have is null. Reads the events once, and nothing else.
+    A field that an event does not have is null. Reads the events once, and nothing else. Where
+    slots have moved, ``with_slots`` adds ``slot`` (int), that of what the event is about.
     """
-    return events.select(
+    slot_key = (routing_key().alias(_SLOT_KEY),) if with_slots else ()
+    facts = events.select(
         "shard_id",
         "position",
         "term",
@@ -141,7 +146,9 @@ def facts_of(events: DataFrame) -> DataFrame:
         _first_of([f"{unit}.reason" for unit in UNIT_TYPES]).alias("reason"),
         _details().alias("details"),
         _layout().alias("layout"),
+        *slot_key,
     )
+    return with_slot(facts, _SLOT_KEY).drop(_SLOT_KEY) if with_slots else facts
 
 
 def named_events(events: DataFrame) -> DataFrame:
@@ -241,7 +248,7 @@ def _details() -> Column:
         f.col(f"{RECORDED}.is_live").alias("is_live"),
         f.col(f"{MAP}.slot_owners").alias("slot_owners"),
         f.col(f"{MAP_CHANGE}.slots").alias("slot_runs"),
-        f.col(f"{ADOPTED}.ranges").alias("slot_ranges"),
+        f.when(f.col(f"{ADOPTED}.move_id") == 0, f.col(f"{ADOPTED}.ranges")).alias("slot_ranges"),
     )
     is_raised = f.coalesce(f.col("topic_assigned.used_epoch") > 0, f.lit(False))
     have_some = (LEASED, RECORDED, MAP, MAP_CHANGE, ADOPTED)

@@ -12,6 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from pipelines.exports.slot_homes import real_position, real_shard
+
 
 class Basis(StrEnum):
     """The events that a rule needs, besides the one that it names.
@@ -41,6 +43,8 @@ RULES: dict[str, tuple[Basis, str]] = {
     # Slots.
     "slots_of_another": (Basis.EVENT, "slots were adopted that another shard has"),
     "wrong_shard": (Basis.EVENT, "its slot is another shard's"),
+    "move_from_nowhere": (Basis.EVENT, "slots came from a shard that did not have them"),
+    "decided_elsewhere": (Basis.EVENT, "its shard had released the slot, or not adopted it yet"),
     # Tenants, namespaces and topics.
     "two_homes": (Basis.EVENT, "it is in another shard too"),
     "created_twice": (Basis.SHARD, "created, and was there already"),
@@ -138,11 +142,16 @@ def findings(frame: DataFrame, broken: Sequence[Broken]) -> DataFrame:
     found = frame.where(any_broken).select(
         "shard_id", "position", f.explode(f.array_compact(f.array(*cases))).alias("finding")
     )
+    # Frames of slots that moved have orders for positions.
+    position, other = f.col("position"), f.col("finding.other_position")
     return found.select(
         "finding.rule",
-        "shard_id",
-        "position",
-        *(f"finding.{name}" for name in FINDING_SCHEMA.names[3:]),
+        real_shard(f.col("shard_id"), position).alias("shard_id"),
+        real_position(position).alias("position"),
+        real_shard(f.col("finding.other_shard_id"), other).alias("other_shard_id"),
+        real_position(other).alias("other_position"),
+        "finding.found",
+        "finding.expected",
     )
 
 

@@ -14,12 +14,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from nextgen.audit.slot_legs import SlotLegs, legs_of
 from pipelines.audit.export_files import AuditInput, FileFinding, last_events_differ, look_at
 from pipelines.audit.facts import facts_of, file_hash, named_events
 from pipelines.audit.result import FINDINGS_COLLECTED, AuditResult, conclude
 from pipelines.audit.rules import places
-from pipelines.audit.transform import Clocks, rule_findings, with_doubts
+from pipelines.audit.transform import Clocks, MovedSlots, rule_findings, with_doubts
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, address_of, read_events
+from pipelines.exports.slot_homes import moves_of
 from pipelines.running.output import replaced_folder
 from pipelines.running.summary import Summary
 
@@ -61,7 +63,9 @@ def run(
     # The number of partitions follows from the number of rows. Adaptive planning would plan again
     # after each of thirty small stages, which costs more than it saves.
     settings = {_ADAPTIVE: "false", _PARTITIONS: str(_partitions(spark, source))}
-    with _settings(spark, settings), _cached(facts_of(audited_events(spark, source))) as facts:
+    legs = _slot_legs(spark, source)
+    events = facts_of(audited_events(spark, source), with_slots=bool(legs.legs))
+    with _settings(spark, settings), _cached(events) as facts:
         source.findings += _hash_mismatches(spark, source)
         source.findings += last_events_differ(source)
         listed = _listed_files(spark, source)
@@ -73,7 +77,8 @@ def run(
             found = found.unionByName(places.compared_files(listed, read))
             result.clocks = _clocks(result.shards, lag_s)
             has_ledger = CLUSTER_MANAGER_SHARD_ID in source.positions
-            rules = rule_findings(facts, result.clocks, has_ledger=has_ledger)
+            moved = MovedSlots(spark, legs, source.positions)
+            rules = rule_findings(facts, result.clocks, moved, has_ledger=has_ledger)
             doubted = with_doubts(
                 found.unionByName(rules),
                 _troubles(spark, result.troubles),
@@ -87,6 +92,13 @@ def run(
                     summary.outputs["findings"] = str(out)
     conclude(summary, result)
     return summary, result
+
+
+def _slot_legs(spark: SparkSession, source: AuditInput) -> SlotLegs:
+    """Return where slots were that moved, as far as the events can be read."""
+    # Without a manifest it is not known which files tell of moves.
+    files = [file for file in source.readable if file.adoptions or source.manifest is None]
+    return legs_of(moves_of(read_events(spark, source.url, files, skips_damage=True)))
 
 
 def audited_events(spark: SparkSession, source: AuditInput) -> DataFrame:

@@ -11,9 +11,18 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from nextgen.audit.slot_legs import HomeLeg, homes_at, legs_of
 from nextgen.export.format.manifest import ExportFile
 from nextgen.export.format.schema import UNKNOWN_TYPE
 from pipelines.exports.input import CLUSTER_MANAGER_SHARD_ID, ExportInput, open_export
+from pipelines.exports.slot_homes import (
+    at_home,
+    check_reached,
+    is_ordered,
+    moves_in,
+    needed_positions,
+    real_position,
+)
 from pipelines.iso_time import unix_ms
 from pipelines.rebuild import layouts, tables, transform
 from pipelines.rebuild.as_of import END, AsOf, check_positions
@@ -23,6 +32,7 @@ from pipelines.running.summary import Summary
 JOB = "rebuild"
 
 _ROWS = "rows"
+_POSITION = "position"
 
 _FOLDED = "folded"
 _NO_TRACE = "without_a_trace"
@@ -35,11 +45,15 @@ _WITH_BIRTH = (tables.TENANTS, tables.NAMESPACES, tables.TOPICS, tables.SESSIONS
 
 @dataclass(frozen=True, slots=True)
 class FoldInput:
-    """The events to fold: those of each shard up to a position. ``files`` contain all of them."""
+    """The events to fold: those of each shard up to a position. ``files`` contain all of them.
+
+    ``homes`` are of slots that moved: their earlier history is in other shards' logs.
+    """
 
     export: ExportInput
     positions: Mapping[int, int]
     files: tuple[ExportFile, ...]
+    homes: tuple[HomeLeg, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -82,7 +96,7 @@ def choose_input(spark: SparkSession, export: ExportInput, as_of: AsOf) -> FoldI
     """Return the events to fold. Files that begin behind the last position are not opened.
 
     Raises:
-        JobRefused: The export does not reach so far.
+        JobRefused: The export does not reach so far, or lacks what a slot brought along.
     """
     exported = {
         shard_id: position
@@ -93,13 +107,16 @@ def choose_input(spark: SparkSession, export: ExportInput, as_of: AsOf) -> FoldI
         positions = _positions_at(spark, export, exported, as_of.time)
     else:
         positions = check_positions(as_of.positions or {}, exported)
+    homes = tuple(homes_at(legs_of(moves_in(spark, export)).legs, positions))
+    check_reached(homes, exported)
+    needed = needed_positions(homes)
     files = tuple(
         file
         for shard_id, shard in sorted(export.manifest.shards.items())
         for file in shard.files
-        if file.first_position <= positions.get(shard_id, 0)
+        if file.first_position <= max(positions.get(shard_id, 0), needed.get(shard_id, 0))
     )
-    return FoldInput(export, positions, files)
+    return FoldInput(export, positions, files, homes)
 
 
 def write_tables(spark: SparkSession, chosen: FoldInput, folder: Path, summary: Summary) -> None:
@@ -110,7 +127,7 @@ def write_tables(spark: SparkSession, chosen: FoldInput, folder: Path, summary: 
     """
     every = chosen.export.events(spark, chosen.files)
     _account(summary, chosen, every)
-    events = transform.up_to(every, chosen.positions) if chosen.is_cut else every
+    events = _chosen_events(spark, chosen, every)
     written = {name: Observation(name) for name in tables.TABLE_NAMES}
     unborn = {name: Observation(f"unborn {name}") for name in _WITH_BIRTH}
     folded = {
@@ -136,12 +153,22 @@ def write_tables(spark: SparkSession, chosen: FoldInput, folder: Path, summary: 
             )
 
 
+def _chosen_events(spark: SparkSession, chosen: FoldInput, every: DataFrame) -> DataFrame:
+    if not chosen.homes:
+        return transform.up_to(every, chosen.positions) if chosen.is_cut else every
+    settled = at_home(spark, every, chosen.homes)
+    # What a slot brought along counts to its own end, everything else up to the position.
+    return settled.where(transform.is_up_to(chosen.positions) | is_ordered(F.col("position")))
+
+
 def read_table(spark: SparkSession, folder: Path, name: str) -> DataFrame:
     """Return a table that a rebuild wrote into ``folder``."""
     return spark.read.schema(tables.SCHEMAS[name]).parquet(str(folder / name))
 
 
 def _write(rows: DataFrame, path: Path, counted: Observation) -> None:
+    if _POSITION in rows.columns:
+        rows = rows.withColumn(_POSITION, real_position(F.col(_POSITION)))
     rows.observe(counted, F.count(F.lit(1)).alias(_ROWS)).write.mode("error").parquet(str(path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +24,10 @@ from pipelines.audit.job import LAG_S, audited_events, run
 from pipelines.audit.report import write_report
 from pipelines.audit.rules import places
 from pipelines.audit.rules.slot_homes import home_findings
-from pipelines.audit.transform import Clocks, rule_findings
+from pipelines.audit.transform import Clocks, MovedSlots, rule_findings
+from protos.nextgen.v1 import events_pb2 as e
 from protos.nextgen.v1.events_pb2 import ShardChanged, SlotRun, TenantCreated
+from shards.domain.states import StateKind
 from tests.support.logs.export_logs import FakeLog
 from tests.support.spark.breakages import LOG_BREAKAGES
 from tests.support.spark.file_breakages import FILE_BREAKAGES
@@ -33,6 +36,7 @@ from tests.support.spark.layout_breakages import tell_layouts
 from tests.support.spark.log_breakages import history_with_map
 from tests.support.spark.plans import plan_of, unwanted_in
 from tests.support.spark.side_by_side import SHARDS_APART, Place, side_by_side
+from tests.support.spark.slot_moves import move_slots, move_some, slot_of_state
 
 PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false"}
 INTERPRETED = PLANNED_ONCE | {
@@ -64,7 +68,7 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
     with settings(spark, INTERPRETED):
         cached = facts.persist()
         clocks = Clocks(settled_ms, LAG_S * 1_000)
-        rules = rule_findings(cached, clocks, has_ledger=True)
+        rules = rule_findings(cached, clocks, MovedSlots(spark), has_ledger=True)
         all_rules = rules.unionByName(places.terms_back(places.blocks_of(cached))).limit(1_000)
         plan, read_by_rules = plan_of(all_rules), leaves(all_rules)
         rows = all_rules.collect()
@@ -152,6 +156,38 @@ async def test_a_right_export_passes_and_is_read_once(spark: SparkSession, tmp_p
     assert "SortAggregate" not in plan + of_files
     assert (summary.is_ok, result.notes()) == (True, [])
     assert summary.rows_in == summary.rows_read == told_history().rows
+
+
+async def test_slots_that_moved_are_judged_by_where_they_were(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing is wrong with the moves but two events that are added at the end."""
+    rng = random.Random(3)
+    history = told_history()
+    for broker_id in ("broker-1", "broker-3") * 3:
+        move_some(history, rng)
+        history.assign(PAID, broker_id, reason="moved")
+    from_shard = history.home(PAID)
+    slot = slot_of_state(StateKind.TOPIC, PAID)
+    to_shard = next(each for each in history.shard_ids if each != from_shard)
+    move_slots(history, ((slot, slot),), to_shard)
+    late = e.TopicPropertiesSet(name=PAID, properties={"late": "1"})
+    decided = history.add(from_shard, topic_properties_set=late)
+    nowhere = e.SlotsAdopted(
+        move_id=99,
+        came=[e.SlotRange(first=slot, last=slot)],
+        from_shard=next(each for each in history.shard_ids if each not in (from_shard, to_shard)),
+        from_position=1,
+    )
+    adopted = history.add(from_shard, slots_adopted=nowhere)
+
+    with settings(spark, INTERPRETED):
+        _, result = run(spark, await history.export(tmp_path / "export"))
+
+    assert [(row.rule, row.shard_id, row.position) for row in result.shown] == [
+        ("decided_elsewhere", from_shard, decided.position),
+        ("move_from_nowhere", from_shard, adopted.position),
+    ]
 
 
 def test_holes_crowds_terms_and_clocks_are_found_by_position(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import JobRefused
-from pipelines.rebuild.job import read_table
+from pipelines.rebuild.as_of import AsOf
+from pipelines.rebuild.job import read_table, run
 from pipelines.rebuild.report import write_report
 from pipelines.rebuild.tables import NAMESPACES, POLICIES, TENANTS, TOPICS
 from pipelines.rebuild.verify import DIFFERENCES, run_verified
@@ -26,6 +28,7 @@ from tests.support.spark.rebuilds import (
     view_rows,
     view_states,
 )
+from tests.support.spark.slot_moves import move_some, owned
 
 BEHIND = 20
 """Events of each shard that the cluster does not have yet, and the export has."""
@@ -114,6 +117,30 @@ def test_all_that_differs_is_named_and_nothing_else(
     summary = verified.summary
     assert summary.findings_total == len(rows) == summary.numbers["differences"] == 3
     assert summary.numbers["live_items"] == sum(map(len, verified.cluster.items.values()))
+
+
+def test_slots_that_moved_have_their_whole_history_where_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also where the shards are read at positions that do not fit each other."""
+    rng = random.Random(5)
+    history = random_history(seed=5, steps=600, between=lambda told: _move_sometimes(told, rng))
+    asyncio.run(history.export(tmp_path / "export", file_rows=200))
+    for shard in history.shard_ids:
+        del history.logs[shard][len(history.logs[shard]) - rng.randrange(100) :]
+    positions = {shard: len(history.logs[shard]) for shard in history.shard_ids}
+
+    run(spark, tmp_path / "export", tmp_path / "out", AsOf(positions=positions))
+
+    states = owned(view_states(history.logs, tmp_path), history)
+    expected = in_order(view_rows(states))
+    assert sum(map(len, expected.values())) > len(expected) * 3
+    assert in_order(rebuilt_rows(spark, tmp_path / "out")) == expected
+
+
+def _move_sometimes(history: History, rng: random.Random) -> None:
+    if rng.random() < 0.02:
+        move_some(history, rng)
 
 
 def test_a_cluster_is_compared_at_its_own_positions_and_every_row_is_accounted_for(

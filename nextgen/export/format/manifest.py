@@ -15,6 +15,9 @@ from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
 FORMAT = "nextgen-export"
 FORMAT_VERSION = 1
 
+_ADOPTIONS = "adoptions"
+"""The field of files that earlier releases do not write."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExportFile:
@@ -33,6 +36,8 @@ class ExportFile:
     schema_version: int
     untyped_events: int
     """Rows with ``raw``, whose events columns cannot represent whole."""
+    adoptions: int = 0
+    """Rows that say that slots came from another shard; 0 in files of earlier releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,7 @@ def _shard(fields: Mapping[str, Any]) -> ShardExported:
 
 
 def _file(fields: Mapping[str, Any]) -> ExportFile:
+    fields = {_ADOPTIONS: 0, **fields}
     checked: dict[str, Any] = {
         name: as_text(fields[name]) if name in ("path", "sha256") else as_count(fields[name])
         for name in ExportFile.__slots__

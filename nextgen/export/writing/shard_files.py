@@ -22,6 +22,9 @@ EXPORT_FILE_BYTES_MAX = 128 * 1024 * 1024
 systems that are read by Spark, for events that are larger than usual."""
 
 
+_ADOPTED = "slots_adopted"
+
+
 @dataclass(frozen=True, slots=True)
 class FileLimits:
     """Limits at which a file is closed. ``age_ms`` counts from the file's first event, and only
@@ -156,6 +159,7 @@ class _OpenFile:
         self.writer = writer
         self.first_event_ms: int = first_event.time_ms
         self.last_event: Any = None
+        self._adoptions = 0
         self._date = date
         self._first_position: int = first_event.position
         self._times_ms = (first_event.time_ms, first_event.time_ms)
@@ -170,6 +174,9 @@ class _OpenFile:
         earliest, latest = self._times_ms
         self._times_ms = (min(earliest, *times_ms), max(latest, *times_ms))
         self.last_event = events[-1]
+        self._adoptions += sum(
+            event.slots_adopted.move_id > 0 for event in events if event.HasField(_ADOPTED)
+        )
 
     def described(self, shard_id: int) -> ExportFile:
         name = DataName(shard_id, self._date, self._first_position, self.last_position)
@@ -184,6 +191,7 @@ class _OpenFile:
             last_time_ms=self._times_ms[1],
             schema_version=SCHEMA_VERSION,
             untyped_events=self.writer.untyped_events,
+            adoptions=self._adoptions,
         )
 
 

@@ -2,15 +2,17 @@
 
 map in shard 0, slots that shards adopted  →  claims (slot, shard)  →  created keys, hashed to slots
 
-A shard adopts its slots once, by its first event, and no slot moves after that. So the shards in
-which a name may be are those that have its slot by the map or by their own first event.
+A shard adopts its first slots by its first event. Slots that never moved are in the shards that
+have them by a map or by that event. Of slots that moved, the moves say which shard decides where in
+its log (``nextgen.audit.slot_legs``): every event about them has to be in one of these legs.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from nextgen.audit.slot_legs import SlotLegs
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from pipelines.audit.facts import ADOPTED, MAP, MAP_CHANGE
 from pipelines.audit.finding import Broken, findings
@@ -37,6 +39,51 @@ def home_findings(facts: DataFrame) -> DataFrame:
         )
     )
     return _taken_slots(slots).unionByName(_strangers(facts, slots))
+
+
+def moved_findings(spark: SparkSession, facts: DataFrame, legs: SlotLegs) -> list[DataFrame]:
+    """Return findings about slots that moved: none if none did. ``facts`` have their slots."""
+    if not legs.legs:
+        return []
+    found = _outside_legs(spark, facts, legs)
+    if not legs.broken:
+        return [found]
+    rows = [
+        (each.to_shard, each.to_position, each.from_shard, each.from_position)
+        for each in legs.broken
+    ]
+    frame = spark.createDataFrame(
+        rows, "shard_id int, position long, from_shard int, from_position long"
+    )
+    rule = Broken("move_from_nowhere", f.lit(True), f.col("from_position"), f.col("from_shard"))
+    return [found, findings(frame, [rule])]
+
+
+def _outside_legs(spark: SparkSession, facts: DataFrame, legs: SlotLegs) -> DataFrame:
+    rows = [
+        (leg.first, leg.last, leg.shard, leg.first_position, leg.last_position) for leg in legs.legs
+    ]
+    schema = "first int, last int, shard int, first_position long, last_position long"
+    leg = f.struct("shard", "first_position", "last_position")
+    by_slot = (
+        spark.createDataFrame(rows, schema)
+        .select(f.explode(f.sequence("first", "last")).alias("slot"), leg.alias("leg"))
+        .groupBy("slot")
+        .agg(f.collect_list("leg").alias("legs"))
+    )
+    placed = facts.where(f.col("shard_id") != CLUSTER_MANAGER_SHARD_ID).join(
+        f.broadcast(by_slot), "slot"
+    )
+    is_within = f.exists(
+        "legs",
+        lambda each: (
+            (each["shard"] == f.col("shard_id"))
+            & (f.col("position") >= each["first_position"])
+            & (f.col("position") <= f.coalesce(each["last_position"], f.col("position")))
+        ),
+    )
+    rule = Broken("decided_elsewhere", ~is_within, found=f.col("slot"))
+    return findings(placed, [rule])
 
 
 def _claims(facts: DataFrame) -> DataFrame:

@@ -65,13 +65,19 @@ Rows = dict[str, list[dict[str, Any]]]
 States = dict[int, dict[StateKind, list[Any]]]
 
 
-def random_history(seed: int, steps: int = 400) -> History:
-    """Return a history of objects created, changed, deleted and created again, under few names."""
+def random_history(
+    seed: int, steps: int = 400, between: Callable[[History], None] = lambda _: None
+) -> History:
+    """Return a history of objects created, changed, deleted and created again, under few names.
+
+    ``between`` is called after each step.
+    """
     rng = random.Random(seed)
     history = History()
     story = _Story(history, rng)
     for _ in range(steps):
         rng.choice(story.acts)()
+        between(history)
         if rng.random() < 0.02:
             history.wait(rng.randrange(3_600_000))
     return history
@@ -272,10 +278,12 @@ class _Story:
                 getattr(self._history.add(home), f"{scope}_deletion_aborted").name = name
 
     def _unit(self, name: str) -> str:
+        topic_id = self._history.ids[name]
         partitions = next(
             event.topic_created.partitions
-            for event in reversed(self._history.logs[self._history.home(name)])
-            if event.topic_created.name == name
+            for log in self._history.logs.values()
+            for event in reversed(log)
+            if event.topic_created.topic_id == topic_id
         )
         return f"p{self._rng.randrange(partitions)}" if partitions else ""
 
@@ -329,7 +337,7 @@ def view_states(logs: Mapping[int, Iterable[Event]], directory: Path) -> States:
         engine = create_engine(f"sqlite:///{directory / f'view-{shard_id}.sqlite'}")
         with engine.begin() as connection:
             METADATA.create_all(connection)
-            for entry in _entries(list(log)):
+            for entry in entries_of_log(list(log)):
                 fold(connection, [entry])
             states[shard_id] = {
                 kind: [
@@ -362,7 +370,8 @@ def view_rows(states: States) -> Rows:
     return rows
 
 
-def _entries(log: list[Event]) -> list[Entry]:
+def entries_of_log(log: list[Event]) -> list[Entry]:
+    """Return the events of a log as entries, each of several records."""
     entries = []
     for start in range(0, len(log), ENTRY_EVENTS):
         records = [
