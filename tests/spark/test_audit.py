@@ -36,7 +36,7 @@ from tests.support.spark.layout_breakages import tell_layouts
 from tests.support.spark.log_breakages import history_with_map
 from tests.support.spark.plans import plan_of, unwanted_in
 from tests.support.spark.side_by_side import SHARDS_APART, Place, side_by_side
-from tests.support.spark.slot_moves import move_slots, move_some, slot_of_state
+from tests.support.spark.slot_moves import MOVE_RULES, move_slots, move_some, slot_of_state
 
 PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false"}
 INTERPRETED = PLANNED_ONCE | {
@@ -188,6 +188,7 @@ async def test_slots_that_moved_are_judged_by_where_they_were(
         ("decided_elsewhere", from_shard, decided.position),
         ("move_from_nowhere", from_shard, adopted.position),
     ]
+    assert {row.rule for row in result.shown} == MOVE_RULES
 
 
 def test_holes_crowds_terms_and_clocks_are_found_by_position(spark: SparkSession) -> None:

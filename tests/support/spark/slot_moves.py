@@ -34,6 +34,9 @@ MOVING_KINDS = (
     StateKind.BROKER_SESSION,
 )
 
+MOVE_RULES = frozenset({"decided_elsewhere", "move_from_nowhere"})
+"""The audit's rules about slots that moved: broken in a history of their own."""
+
 
 def slot_of_state(kind: StateKind, key: str) -> int:
     """Return the slot of a state that moves."""
