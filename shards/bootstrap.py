@@ -50,6 +50,7 @@ from shards.adapters.routed import (
 )
 from shards.adapters.segment_brokers import CalledSegmentBrokers
 from shards.adapters.shard_servicer import ShardServicer
+from shards.adapters.slot_moves import LinkedSlotMoves
 from shards.config import ShardNodeConfig
 from shards.metrics import NodeMetrics
 from shards.moves.balance_plans import BalancePlans
@@ -217,6 +218,7 @@ def _leader_dependencies(
         write_bounds=WriteBounds(config.writes_in_flight_max, config.tenant_writes_waiting_max),
         consumer_grace_ms=config.scalable_consumer_grace_ms,
         balance=BalancePlans(directory, clock, metrics),
+        slot_moves=LinkedSlotMoves(link, router),
     )
 
 

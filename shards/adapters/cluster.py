@@ -22,12 +22,15 @@ _LEASE_TIMEOUT_MS = 3_000
 """Milliseconds. The cluster manager may need a grant of a broker manager, and commits."""
 
 
-class _Listeners:
+class Listeners:
+    """Functions that are called one after the other, until each is unsubscribed."""
+
     def __init__(self) -> None:
         self._listeners: dict[int, Callable[[], None]] = {}
         self._next_key = 0
 
     def add(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Add ``listener``; returns a function that unsubscribes."""
         key = self._next_key
         self._next_key += 1
         self._listeners[key] = listener
@@ -38,6 +41,7 @@ class _Listeners:
         return unsubscribe
 
     def notify(self) -> None:
+        """Call all of them."""
         for listener in tuple(self._listeners.values()):
             listener()
 
@@ -48,7 +52,7 @@ class LinkDirectory:
     def __init__(self, link: ClusterLink) -> None:
         self._view = link.view
         self._live: dict[str, BrokerRecorded] = {}
-        self._listeners = _Listeners()
+        self._listeners = Listeners()
         self._refresh()
         link.on_change(self._on_change)
 
@@ -121,7 +125,7 @@ class LinkReports:
 
     def __init__(self, link: ClusterLink) -> None:
         self._link = link
-        self._listeners = _Listeners()
+        self._listeners = Listeners()
         link.on_connected(self._listeners.notify)
 
     def report(self, session: BrokerRecorded) -> None:

@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from nextgen.client.transport.request_fields import RequestFields, TooManyFields
+from nextgen.client.transport.role_gate import check_role
 from nextgen.client.wire.errors import to_detail
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded
 from nextgen.kernel.limits.cluster import GRPC_MESSAGE_BYTES_MAX
@@ -23,6 +24,7 @@ from nextgen.kernel.limits.stream import (
     EXCHANGE_BATCH_REQUESTS_MAX,
     EXCHANGE_IN_FLIGHT_MAX,
 )
+from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
 from shards.metrics import NodeMetrics
@@ -34,6 +36,10 @@ _BEGUN_TOGETHER = frozenset(
     {"execute", "use_topics", "get", "lookup", "assign", "release", "grant"}
 )
 """Requests whose cost grows with their own bytes, which are few in a message of several."""
+
+_OF_SHARD_NODES = frozenset({"copy_slots", "release_slots", "get_outcomes"})
+"""Requests that only the leaders of other shards have to make. Whoever could release slots without
+adopting them would leave them to nobody."""
 
 
 class ExchangeStream:
@@ -120,6 +126,12 @@ class ExchangeStream:
             busy = Overloaded(f"{EXCHANGE_IN_FLIGHT_MAX} requests are in flight on this stream")
             self._refuse(request.request_id, busy)
             return
+        if request.WhichOneof("body") in _OF_SHARD_NODES:
+            try:
+                check_role(self._context, NodeRole.SHARD_NODE)
+            except MetadataError as error:
+                self._refuse(request.request_id, error)
+                return
         loop = asyncio.get_running_loop()
         start("exchange_request", self._answer(request, loop.time(), turns), self._tasks)
 

@@ -108,6 +108,10 @@ class Shard:
     came: tuple[CameSlots, ...] = ()
     """The last adoptions, oldest first."""
 
+    settled_move_id: int = 0
+    """Moves up to this one are over here: no message begins them or releases slots for them. Ids
+    ascend, and a shard takes part in one move at a time."""
+
     @property
     def is_restoring(self) -> bool:
         return self.restore_phase == RestorePhase.BEGUN
@@ -171,6 +175,7 @@ def _after_adoption(shard: ShardSelf, event: SlotsAdopted) -> Shard:
         least_epoch=max(shard.least_epoch, event.least_epoch),
         incoming=_other_moves(shard.incoming, event.move_id),
         came=(*shard.came, came)[-MOVES_REMEMBERED_MAX:],
+        settled_move_id=max(shard.settled_move_id, event.move_id),
     )
 
 
@@ -204,24 +209,29 @@ def _after_move(shard: Shard, event: SlotEvent) -> Shard:
                 outgoing=(*shard.outgoing, outgoing),
             )
         case SlotsRefused():
-            return _with_incoming(shard, event.move_id, is_refused=True)
+            return _settled(_with_incoming(shard, event.move_id, is_refused=True), event.move_id)
         case SlotsReclaimed():
-            back = next(each for each in shard.outgoing if each.move_id == event.move_id)
+            back = [each.ranges for each in shard.outgoing if each.move_id == event.move_id]
             return replace(
-                shard,
-                ranges=united(shard.ranges, back.ranges),
+                _settled(shard, event.move_id),
+                # None: they were not released, and never will be for this move.
+                ranges=united(shard.ranges, back[0]) if back else shard.ranges,
                 outgoing=_other_moves(shard.outgoing, event.move_id),
             )
         case SlotRowsRemoved():
             if not event.is_last:
                 return shard
             return replace(
-                shard,
+                _settled(shard, event.move_id),
                 incoming=_other_moves(shard.incoming, event.move_id),
                 outgoing=_other_moves(shard.outgoing, event.move_id),
             )
         case _:
             assert_never(event)
+
+
+def _settled(shard: Shard, move_id: int) -> Shard:
+    return replace(shard, settled_move_id=max(shard.settled_move_id, move_id))
 
 
 _Move = TypeVar("_Move", IncomingSlots, OutgoingSlots)

@@ -369,6 +369,20 @@ async def _rebalance(replica: Replica, request: ShardRequest, _timeout_ms: int) 
     return ShardResponse(rebalance=response, position=leader.state.position)
 
 
+async def _copy_slots(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.slot_source.copy(request.copy_slots)
+    return ShardResponse(copy_slots=response, position=leader.state.position)
+
+
+async def _release_slots(
+    replica: Replica, request: ShardRequest, _timeout_ms: int
+) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.slot_source.release(request.release_slots)
+    return ShardResponse(release_slots=response, position=leader.state.position)
+
+
 _BODIES: dict[
     str | None,
     Callable[[Replica, ShardRequest, int], Awaitable[ShardResponse]],
@@ -397,4 +411,6 @@ _BODIES: dict[
     "record_loads": _record_loads,
     "attach_consumers": _attach_consumers,
     "detach_consumers": _detach_consumers,
+    "copy_slots": _copy_slots,
+    "release_slots": _release_slots,
 }

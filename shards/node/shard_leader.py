@@ -7,7 +7,7 @@ later term, so nothing has to be reset.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmission, WriteBounds
 from nextgen.kernel.errors import NotLeader
@@ -24,6 +24,7 @@ from shards.assignment.topic_controller import TopicController
 from shards.assignment.unit_placer import UnitPlacer
 from shards.assignment.unit_planner import UnitPlanner
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment
+from shards.domain.slots.events import SlotRanges
 from shards.inventory.service import InventoryService
 from shards.metrics import ShardMetrics
 from shards.moves.balance_plans import BalancePlans
@@ -62,6 +63,9 @@ from shards.sessions.forwarding.drained_forwarding import DrainedForwarding
 from shards.sessions.forwarding.idle_forwarding import IdleForwarding
 from shards.sessions.forwarding.load_forwarding import LoadForwarding
 from shards.sessions.metadata_watch import MetadataWatch
+from shards.slots.ports import NoSlotMoves, SlotMoves
+from shards.slots.slot_keeper import SlotKeeper
+from shards.slots.slot_source import SlotSource
 from shards.state.measured_log import MeasuredLog
 from shards.state.shard_state import ShardState
 from shards.watches.effective_writes import EffectiveWrites
@@ -95,6 +99,8 @@ class LeaderDependencies:
     """How long a registered consumer of a scalable topic may be without a connection."""
     balance: BalancePlans | None = None
     """The plans of this node; without them, brokers are evened out on request only."""
+
+    slot_moves: SlotMoves = field(default_factory=NoSlotMoves)
 
 
 class ShardLeader:
@@ -165,6 +171,27 @@ class ShardLeader:
         self._make_movers(dependencies, sync, placer)
         self._make_scalable(dependencies, sync)
         self._make_inventory(dependencies)
+        self._make_slots(dependencies, query)
+
+    def _make_slots(self, dependencies: LeaderDependencies, query: Query) -> None:
+        """Create the services that move slots to other shards and from them."""
+        self.slot_source = SlotSource(self.state, query, on_left=self._slots_left)
+        self._slot_keeper = SlotKeeper(
+            self.state,
+            query,
+            dependencies.slot_moves,
+            dependencies.clock,
+            on_came=self._slots_came,
+        )
+
+    def _slots_left(self, ranges: SlotRanges) -> None:
+        """Drop what is in memory of slots that are released in this step of the loop."""
+
+    def _slots_came(self, ranges: SlotRanges) -> None:
+        """Take over, as a new leader does, what is under way in slots whose adoption is committed.
+
+        They are in the view a moment later.
+        """
 
     def _make_scalable(self, dependencies: LeaderDependencies, sync: BrokerSync) -> None:
         """Create the service that carries on the changes of scalable topics."""
@@ -380,11 +407,13 @@ class ShardLeader:
         self.evacuation.start()
         self.consumers.start()
         self.scalable.start()
+        self._slot_keeper.start()
 
     def close(self, leader_hint: str | None) -> None:
         """End the term: pending requests fail with ``NotLeader`` and ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
         self.state.term.end()
+        self._slot_keeper.close()
         self._roll_call.close()
         self.scalable.close()
         self.evacuation.close()

@@ -265,8 +265,11 @@ def _count_moved_units(
     if isinstance(event, shard.SlotsAdopted | slots.SlotsReleased):
         moved = event
     elif isinstance(event, slots.SlotsReclaimed):
-        assert before is not None, "slots are released before they are reclaimed"
-        moved = next(each for each in before.outgoing if each.move_id == event.move_id)
+        assert before is not None, "slots are adopted before anything else"
+        released = [each for each in before.outgoing if each.move_id == event.move_id]
+        if not released:
+            return
+        moved = released[0]
     else:
         return
     sign = -1 if isinstance(event, slots.SlotsReleased) else 1

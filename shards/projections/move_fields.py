@@ -9,6 +9,8 @@ from typing import Any
 from shards.domain.shard import Shard
 from shards.domain.slots.events import CameSlots, CountedUnits, IncomingSlots, OutgoingSlots
 
+_SETTLED = "settled"
+
 _MOVES: dict[str, type] = {
     "incoming": IncomingSlots,
     "outgoing": OutgoingSlots,
@@ -19,7 +21,11 @@ _MOVES: dict[str, type] = {
 
 def pack_moves(state: Shard) -> str:
     """Return the moves of ``state`` as text, "" if there are none; equal moves give equal texts."""
-    moves = {name: [_values(each) for each in getattr(state, name)] for name in _MOVES}
+    moves: dict[str, Any] = {
+        name: [_values(each) for each in getattr(state, name)] for name in _MOVES
+    }
+    if state.settled_move_id:
+        moves[_SETTLED] = state.settled_move_id
     if not any(moves.values()):
         return ""
     return json.dumps(moves, separators=(",", ":"))
@@ -30,10 +36,11 @@ def unpack_moves(packed: str) -> dict[str, Any]:
     if not packed:
         return {}
     stored = json.loads(packed)
-    return {
+    moves: dict[str, Any] = {
         name: tuple([made(*map(_read, values)) for values in stored[name]])
         for name, made in _MOVES.items()
     }
+    return {**moves, "settled_move_id": stored.get(_SETTLED, 0)}
 
 
 def _values(value: Any) -> Any:

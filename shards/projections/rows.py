@@ -118,7 +118,7 @@ def pack_id(internal_id: str) -> str | bytes:
     return bytes.fromhex(internal_id) if is_id(internal_id) else internal_id
 
 
-def _unpack_id(packed: str | bytes) -> str:
+def unpack_id(packed: str | bytes) -> str:
     return packed.hex() if isinstance(packed, bytes) else packed
 
 
@@ -130,7 +130,7 @@ def _unpack_numbers(packed: str) -> tuple[int, ...]:
     return tuple(map(int, packed.split()))
 
 
-_ID: Conversion = (pack_id, _unpack_id)
+_ID: Conversion = (pack_id, unpack_id)
 _PROPERTIES: Conversion = (_pack, unpack_properties)
 _EMPTY: dict[str, Any] = {"properties": (), "policies": NO_PACKED_POLICIES}
 _PARENT: dict[str, Conversion] = {"properties": _PROPERTIES, "life": (int, Life)}
@@ -203,7 +203,7 @@ def _assignment_row(key: str, state: Assignment) -> tuple[Any, ...]:
 def _assignment(row: Row) -> Assignment:
     key, name, epoch, broker_id, session_id = row
     topic_id, _, unit = key.partition("/")
-    return Assignment(topic_id, unit, name, epoch, broker_id, _unpack_id(session_id))
+    return Assignment(topic_id, unit, name, epoch, broker_id, unpack_id(session_id))
 
 
 def _shard_row(_: str, state: Shard) -> tuple[Any, ...]:

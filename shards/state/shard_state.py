@@ -56,7 +56,7 @@ class ShardState:
         self.log = log
         self.now_ms = clock_ms
         self.monotonic = monotonic
-        cache = StateCache()
+        cache = self.cache = StateCache()
         self.reads = StateReads(self.term, cache, query)
         self.scans = StateScans(self.term, cache, query)
         self.slots = ShardSlots(shard_id, self.reads)

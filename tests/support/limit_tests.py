@@ -33,6 +33,8 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "CONSUMER_UNACKED_MAX": (
         "test_a_consumer_with_too_much_unacknowledged_gets_no_more_until_half_is",
     ),
+    "COPY_BYTES_MAX": ("test_an_answer_takes_no_more_rows_behind_so_many_bytes",),
+    "COPY_ROWS_MAX": ("test_an_answer_has_so_many_rows_at_most",),
     "CURSOR_HOLES_MAX": ("test_a_cursor_full_of_holes_is_not_large",),
     "DELAYED_ENTRIES_MAX": ("test_there_is_room_for_so_many",),
     "DIRECTORY_NAMES_WAITING_MAX": ("test_questions_that_wait_are_bounded",),
@@ -116,6 +118,8 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "READ_REQUESTS_MAX": ("test_reads_beyond_the_limit_are_refused",),
     "REBALANCE_MOVES_NAMED_MAX": ("test_an_answer_names_a_thousand_moves_and_counts_all",),
     "REDELIVERY_COUNTS_MAX": ("test_counts_beyond_the_limit_push_out_the_oldest",),
+    "RELEASE_EVENTS_MAX": ("test_slots_are_not_released_while_the_log_has_so_many_events_more",),
+    "RELEASE_KEYS_MAX": ("test_slots_are_released_when_few_states_have_changed_behind_the_copy",),
     "RING_POINTS_MAX": ("test_the_ring_stays_small_however_many_nodes",),
     "SCHEMA_VERSIONS_MAX": ("test_the_number_of_versions_has_a_limit",),
     "SHARD_PENDING_RECORDS_MAX": ("test_a_view_that_does_not_follow_slows_the_leader_down",),

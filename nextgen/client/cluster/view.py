@@ -38,7 +38,19 @@ from protos.nextgen.v1.events_pb2 import (
     QuotasSet,
     ShardMapChanged,
     ShardPlacement,
+    SlotMoveChanged,
 )
+
+_MOVE_PHASES = {
+    "planned": 1,
+    "stopping": 2,
+    "refused": 3,
+    "taken_back": 4,
+    "adopted": 5,
+    "done": 6,
+}
+"""How far a move of slots is. One that was adopted is not taken back, whatever was asked before."""
+_MOVES_OVER = frozenset({"taken_back", "done"})
 
 
 class ClusterView:
@@ -66,6 +78,7 @@ class ClusterView:
         self._configuration = ConfigurationSet()
         self._excluded_nodes: frozenset[str] = frozenset()
         self._settings = DEFAULT_SETTINGS
+        self._slot_moves: dict[int, SlotMoveChanged] = {}
 
     def __repr__(self) -> str:
         return (
@@ -147,6 +160,12 @@ class ClusterView:
     def nodes(self) -> Mapping[str, NodeRegistered]:
         """By node id: every node that has ever joined, with its addresses."""
         return self._nodes
+
+    @property
+    def slot_moves(self) -> Mapping[int, SlotMoveChanged]:
+        """By move id: the moves of slots that are not over, as far as this node was told. Decisions
+        about slots rest on the shards' logs alone."""
+        return self._slot_moves
 
     @property
     def manager_endpoints(self) -> tuple[str, ...]:
@@ -233,6 +252,7 @@ class ClusterView:
             self._apply_quotas(update.quotas)
         if update.HasField("configuration"):
             self._apply_configuration(update.configuration)
+        self._apply_slot_moves(update)
         self._excluded_nodes |= frozenset(update.excluded_nodes)
         if update.manager_endpoints:
             self._manager_endpoints = tuple(update.manager_endpoints)
@@ -329,6 +349,21 @@ class ClusterView:
             self._configuration = configuration
             self._settings = lenient({each.name: each.value for each in configuration.settings})
 
+    def _apply_slot_moves(self, update: ClusterUpdate) -> None:
+        if update.full:
+            named = {move.move_id for move in update.slot_moves}
+            self._slot_moves = {
+                move_id: move for move_id, move in self._slot_moves.items() if move_id in named
+            }
+        for move in update.slot_moves:
+            known = self._slot_moves.get(move.move_id)
+            if known is not None and _rank(move) < _rank(known):
+                continue
+            if move.phase in _MOVES_OVER:
+                self._slot_moves.pop(move.move_id, None)
+            else:
+                self._slot_moves[move.move_id] = move
+
     def _remember_ended(self, session_id: str) -> None:
         self._loads.pop(session_id, None)
         self._ended_sessions[session_id] = None
@@ -344,6 +379,10 @@ def _with_led(placement: ShardPlacement, led: Container[int]) -> ShardPlacement:
     changed.CopyFrom(placement)
     changed.has_led = has_led
     return changed
+
+
+def _rank(move: SlotMoveChanged) -> int:
+    return _MOVE_PHASES.get(move.phase, 0)
 
 
 def _follows(known: BrokerRecorded, pushed: BrokerRecorded) -> bool:

@@ -295,12 +295,18 @@ async def pin_log(
         discovery_endpoints,
         PinLogRequest(shard_id=shard_id, reader_id=reader_id, position=position, ttl_ms=ttl_ms),
     )
-    errors = [answer for answer in answers.values() if isinstance(answer, MetadataError)]
-    for error in errors:
-        if isinstance(error, PositionAhead) and error.is_final:
-            raise error
-    if len(errors) == len(answers):
-        raise next((one for one in errors if isinstance(one, PositionCompacted)), errors[0])
+    _check_pinned(list(answers.values()))
+
+
+async def pin_replicas(endpoints: Sequence[str], request: PinLogRequest) -> None:
+    """Pin the log of the replicas at ``endpoints``, as ``pin_log`` does.
+
+    Raises:
+        PositionCompacted: No replica has the position any more.
+        MetadataError: No replica accepted the pin.
+    """
+    answers = await asyncio.gather(*(_pin_at(endpoint, request) for endpoint in endpoints))
+    _check_pinned(answers)
 
 
 async def log_readers(
@@ -312,6 +318,15 @@ async def log_readers(
         MetadataError: The replicas are not known.
     """
     return await _ask_all(discovery_endpoints, PinLogRequest(shard_id=shard_id))
+
+
+def _check_pinned(answers: Sequence[PinLogResponse | MetadataError]) -> None:
+    errors = [answer for answer in answers if isinstance(answer, MetadataError)]
+    for error in errors:
+        if isinstance(error, PositionAhead) and error.is_final:
+            raise error
+    if errors and len(errors) == len(answers):
+        raise next((one for one in errors if isinstance(one, PositionCompacted)), errors[0])
 
 
 async def _ask_all(

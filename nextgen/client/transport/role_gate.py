@@ -65,6 +65,19 @@ def check_caller(context: Any, kinds: frozenset[NodeRole], node_id: str) -> None
     raise Unauthenticated(f"the caller's certificate is not for node {node_id!r}")
 
 
+def check_role(context: Any, role: NodeRole) -> None:
+    """Return if the caller has a certificate of ``role``, or there are no certificates.
+
+    Raises:
+        Unauthenticated: Its certificate is of another role.
+    """
+    if tls_in_use() is None:
+        return
+    caller = caller_of(context)
+    if caller is None or caller.role is not role:
+        raise Unauthenticated(f"the caller's certificate is of no {role}")
+
+
 def roles_of_kind(kind: str) -> frozenset[NodeRole]:
     """Return whose certificates a node may have that joins as ``kind``; none for no kind."""
     return _ROLES_OF_KIND.get(kind, frozenset())

@@ -67,3 +67,26 @@ pin that keeps most is broken."""
 
 LOG_CUT_SEGMENTS_MAX = 2
 """Journal files removed at a time: 5 ms each on ext4, during which appends wait."""
+
+COPY_ROWS_MAX = 256
+"""Rows in one answer, which become one record: taking them keeps the loops of both leaders busy for
+some 8 ms. The last answer may have a few more: what one command changed is not divided."""
+
+COPY_BYTES_MAX = 512 * 1024
+"""Bytes of rows behind which an answer takes no more. With one row more, of a scalable topic of
+many segments, the record stays below ``RECORD_BYTES_MAX``."""
+
+COPY_LOOKED_AT = 20_000
+"""Keys of the source that are looked at for one answer, most of them of other slots: some 15 ms, in
+slices of 3 ms."""
+
+RELEASE_KEYS_MAX = 200
+"""States that have changed since they were copied when slots are released: reading them is a part
+of the time for which nobody decides about the slots."""
+
+RELEASE_EVENTS_MAX = 5_000
+"""Events of the whole shard behind the copy when slots are released: reading them takes as long."""
+
+QUIESCE_MS_MAX = 5_000
+"""Time for what is under way in slots to end before they are released. Nothing new is begun in
+them; if it has not ended then, it goes on, and the release is asked for again."""

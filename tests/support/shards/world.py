@@ -165,7 +165,8 @@ class ShardReplica:
 
 
 @lru_cache
-def _table_of(shards: int) -> SlotTable:
+def table_of(shards: int) -> SlotTable:
+    """Return a map in which each of some shards has one range of slots, all of about one size."""
     return SlotTable(1, tuple([1 + slot * shards // SLOT_COUNT for slot in range(SLOT_COUNT)]))
 
 
@@ -177,7 +178,7 @@ class World:
     """
 
     def __init__(self, shards: int = 2) -> None:
-        self.table = _table_of(shards)
+        self.table = table_of(shards)
         self.before_read: Callable[[str], object] | None = None
         self.after_read: Callable[[str], object] | None = None
         self.before_close: Callable[[int], object] | None = None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.limits import cluster as limits
 from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
-from protos.nextgen.v1.events_pb2 import LoadReport
+from protos.nextgen.v1.events_pb2 import LoadReport, SlotMoveChanged
 from tests.support.discovery.fake_cluster import broker, full_update, shard_map
 
 
@@ -188,3 +188,34 @@ def test_a_move_that_an_older_map_heard_of_or_to_an_unknown_shard_changes_nothin
     assert not view.learn_move([(0, 16_383)], 3, 3)
 
     assert view.slot_table == before
+
+
+def slot_move(move_id: int, phase: str) -> ClusterUpdate:
+    return ClusterUpdate(slot_moves=[SlotMoveChanged(move_id=move_id, phase=phase)])
+
+
+def test_moves_of_slots_only_go_forward_and_are_kept_until_they_are_over():
+    view = ClusterView()
+    for phase in ("planned", "stopping", "planned"):
+        view.apply(slot_move(1, phase))
+    view.apply(slot_move(2, "planned"))
+    assert [(each.move_id, each.phase) for each in view.slot_moves.values()] == [
+        (1, "stopping"),
+        (2, "planned"),
+    ]
+
+    view.apply(slot_move(1, "adopted"))  # Before its target had heard of the stop.
+    assert view.slot_moves[1].phase == "adopted"
+    view.apply(slot_move(1, "done"))
+    assert list(view.slot_moves) == [2]
+
+
+def test_a_full_update_names_every_move_that_is_not_over():
+    view = ClusterView()
+    view.apply(slot_move(1, "adopted"))
+    view.apply(slot_move(2, "planned"))
+
+    stale = ClusterUpdate(full=True, slot_moves=[SlotMoveChanged(move_id=1, phase="planned")])
+    view.apply(stale)
+
+    assert {move_id: each.phase for move_id, each in view.slot_moves.items()} == {1: "adopted"}

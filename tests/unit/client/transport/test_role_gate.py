@@ -13,7 +13,12 @@ import pytest
 
 from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
 from nextgen.client.transport.node_calls import NODE_CALLS, callers_of
-from nextgen.client.transport.role_gate import RoleGate, check_caller, roles_of_kind
+from nextgen.client.transport.role_gate import (
+    RoleGate,
+    check_caller,
+    check_role,
+    roles_of_kind,
+)
 from nextgen.kernel.errors import Unauthenticated, Unavailable
 from nextgen.runtime.security.exclusions import excluded, set_excluded
 from nextgen.runtime.security.node_identity import NodeRole
@@ -235,6 +240,17 @@ def test_a_hello_is_believed_from_the_node_itself_its_workers_and_operators(
 
     use_tls(None)
     check_caller(Context(""), kinds, "d-1")  # Without certificates there is nothing to compare.
+
+
+def test_what_only_nodes_of_one_role_may_ask_is_refused_to_all_others(made: Certificates) -> None:
+    use_tls(made.node(NodeRole.SHARD_NODE, "s-1"))
+    check_role(Context("pulsar-nextgen://blue/shard-node/s-2"), NodeRole.SHARD_NODE)
+    for uri in ("pulsar-nextgen://blue/discovery/d-1", "pulsar-nextgen://blue/operator/me", ""):
+        with pytest.raises(Unauthenticated):
+            check_role(Context(uri), NodeRole.SHARD_NODE)
+
+    use_tls(None)
+    check_role(Context(""), NodeRole.SHARD_NODE)
 
 
 def test_operators_may_call_whatever_nodes_may_but_the_sessions_of_nodes() -> None:

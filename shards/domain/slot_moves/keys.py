@@ -1,0 +1,43 @@
+"""Which slot a state belongs to."""
+
+from __future__ import annotations
+
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
+from shards.domain.states import StateKind
+
+_BY_ID_DIGITS = 4
+"""Hexadecimal digits of an internal id that are its slot."""
+
+MOVING_KINDS = (
+    StateKind.TENANT,
+    StateKind.NAMESPACE,
+    StateKind.TOPIC,
+    StateKind.SCALABLE_TOPIC,
+    StateKind.TOPIC_LOADS,
+    StateKind.SHADOW_SOURCE,
+    StateKind.ASSIGNMENT,
+    StateKind.BROKER_SESSION,
+)
+"""The kinds that go along with their slots, in the order in which they are copied: a topic before
+its units."""
+
+_BY_NAME = frozenset({StateKind.TENANT, StateKind.NAMESPACE, StateKind.BROKER_SESSION})
+_BY_TOPIC = frozenset(
+    {StateKind.TOPIC, StateKind.SCALABLE_TOPIC, StateKind.TOPIC_LOADS, StateKind.SHADOW_SOURCE}
+)
+
+
+def slot_of_key(kind: StateKind, key: str) -> int | None:
+    """Return the slot of the state under ``key``; None for kinds that are the shard's own.
+
+    Units go by the slot in the id of their topic, everything else by its name.
+
+    Raises:
+        InvalidRequest: ``key`` is no name of a topic.
+    """
+    if kind in _BY_TOPIC:
+        return slot_of(parse_topic(key).routing_key)
+    if kind is StateKind.ASSIGNMENT:
+        return int(key[:_BY_ID_DIGITS], 16)
+    return slot_of(key) if kind in _BY_NAME else None

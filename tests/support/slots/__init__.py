@@ -1,0 +1,1 @@
+"""Two shards between which slots move, a cluster manager's record, and what stands in the way."""
