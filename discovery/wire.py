@@ -4,7 +4,6 @@ limits."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
@@ -191,17 +190,6 @@ def check_command_id(command_id: bytes) -> None:
         raise InvalidRequest(
             f"a command id has {len(command_id)} bytes, {COMMAND_ID_BYTES} are needed"
         )
-
-
-def derived_command_id(command_id: bytes, shard_id: int) -> bytes:
-    """Return the id of the part of a command that ``shard_id`` carries out.
-
-    It is the same at every discovery node and in every release, so that a retry finds the first
-    outcome.
-    """
-    digest = blake2b(command_id, digest_size=COMMAND_ID_BYTES)
-    digest.update(shard_id.to_bytes(4, "big"))
-    return digest.digest()
 
 
 def check_prefix(prefix: str) -> None:

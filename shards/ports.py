@@ -22,6 +22,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     AssignResponse,
     FollowRequest,
     FollowResponse,
+    GetOutcomesRequest,
+    GetOutcomesResponse,
     MarkDrainedRequest,
     MarkDrainedResponse,
     ObjectName,
@@ -409,7 +411,15 @@ class ParentDirectory(Protocol):
         ...
 
 
-class ShadowDirectory(ParentDirectory, Protocol):
+class FormerShards(Protocol):
+    """Shards that slots of this one came from."""
+
+    async def outcomes(self, shard_id: int, request: GetOutcomesRequest) -> GetOutcomesResponse:
+        """Ask a shard for first outcomes of commands. Raises ``MetadataError``."""
+        ...
+
+
+class ShadowDirectory(ParentDirectory, FormerShards, Protocol):
     """Sources and their shadows in all shards, besides what ``ParentDirectory`` has.
 
     The orders are sent without a command id, and may be repeated.

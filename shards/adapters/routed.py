@@ -45,6 +45,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ExecuteRequest,
     FollowRequest,
     FollowResponse,
+    GetOutcomesRequest,
+    GetOutcomesResponse,
     GetRequest,
     GrowShadows,
     ListRequest,
@@ -293,6 +295,13 @@ class RoutedParents:
         )
         _check_body(response, "list")
         return response.list.names
+
+    async def outcomes(self, shard_id: int, request: GetOutcomesRequest) -> GetOutcomesResponse:
+        response = await self._router.call(
+            shard_id, ShardRequest(get_outcomes=request), timeout_ms=_PARENT_TIMEOUT_MS
+        )
+        _check_body(response, "get_outcomes")
+        return response.get_outcomes
 
     async def _execute(self, shard_id: int, command: Command) -> Rejected | None:
         # Without a command id, but harmless to repeat: a gate closes once per attempt.

@@ -42,6 +42,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     CommandResult,
     ExecuteRequest,
     ExecuteResponse,
+    GetOutcomesRequest,
+    GetOutcomesResponse,
     TopicUnitsResponse,
     UseTopicsRequest,
     UseTopicsResponse,
@@ -49,8 +51,10 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.domain.lookup import kept_units, listed_units
 from shards.domain.states import StateKind
 from shards.domain.topic import twin_of
+from shards.inventory.batch_parts import begin_part
 from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
+from shards.inventory.former_outcomes import NOTHING_FORMER, Former, FormerOutcomes
 from shards.inventory.reader import InventoryReader
 from shards.inventory.restoration import Restoration
 from shards.inventory.scalable.commands import OnScalableDecided
@@ -63,6 +67,7 @@ from shards.state.command_outcomes import PendingOutcome
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
     NewTopic,
+    OnNewTopics,
     ParsedCommand,
     cost_of,
     is_of_tenant,
@@ -123,6 +128,7 @@ class InventoryService:
         self._commands = InventoryCommands(
             state, directory, on_unassigned, policies, brokers, on_scalable, assign_ahead
         )
+        self._former = FormerOutcomes(state, directory)
         self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
         self._tasks: set[asyncio.Task[CommandResult]] = set()
 
@@ -143,7 +149,8 @@ class InventoryService:
             Indefinite: At least one may have been carried out: repeat with the same command ids.
         """
         commands = self._parse(request)
-        results = await self._carry_out(commands, request.issued_position)
+        former = await self._outcomes_elsewhere(commands, request)
+        results = await self._carry_out(commands, request.issued_position, former)
         if trace_id and (logged := tracing.logged_trace_id(trace_id)):
             _logger.info(
                 "commands carried out",
@@ -181,6 +188,11 @@ class InventoryService:
         (result,) = await self._carry_out([replace(command, topics=tuple(absent))], 0)
         created = iter(result.topics)
         return UseTopicsResponse(topics=[was or next(created) for was in found])
+
+    async def first_outcomes(self, request: GetOutcomesRequest) -> GetOutcomesResponse:
+        """Return first outcomes to a shard that adopted slots of this one; see
+        ``FormerOutcomes.answer``."""
+        return await self._former.answer(request, self._executing)
 
     def read_ahead(self, requests: Iterable[ExecuteRequest]) -> None:
         """Read at once what ``execute`` looks up for each of ``requests``, which come next.
@@ -269,21 +281,38 @@ class InventoryService:
         await self._admission.enter(tenants, cost)
         return cost
 
+    async def _outcomes_elsewhere(
+        self, commands: Sequence[ParsedCommand], request: ExecuteRequest
+    ) -> Former:
+        self._former.check_named(commands, request)
+        if not self._former.may_be_needed:
+            return NOTHING_FORMER
+        former = await self._former.of(commands, request, self._executing)
+        self._check_slots(commands)  # One may have moved on while the others were asked.
+        return former
+
     async def _carry_out(
-        self, commands: Sequence[ParsedCommand], issued_position: int
+        self,
+        commands: Sequence[ParsedCommand],
+        issued_position: int,
+        former: Former = NOTHING_FORMER,
     ) -> list[CommandResult]:
         cost = await self._admit(commands)
         begun: list[Begun] = []
         try:
-            begun = self._begin_all(commands, issued_position)
+            begun = self._begin_all(commands, issued_position, former)
         finally:
             self._leave_once_committed(cost, begun)
         return await self._finish(begun)
 
-    def _begin_all(self, commands: Sequence[ParsedCommand], issued_position: int) -> list[Begun]:
+    def _begin_all(
+        self, commands: Sequence[ParsedCommand], issued_position: int, former: Former
+    ) -> list[Begun]:
         known = self._state.outcomes.find([each.command_id for each in commands if each.command_id])
         self._check_remembered(commands, known, issued_position)
-        return tracing.timed("decide", lambda: [self._begin(each, known) for each in commands])
+        return tracing.timed(
+            "decide", lambda: [self._begin(each, known, former) for each in commands]
+        )
 
     def _leave_once_committed(self, cost: int, begun: Sequence[Begun]) -> None:
         """Release ``cost`` once the last proposal is committed, even if its caller gave up.
@@ -353,20 +382,45 @@ class InventoryService:
             )
 
     def _begin(
-        self, command: ParsedCommand, known: dict[bytes, PendingOutcome | RecordedOutcome]
+        self,
+        command: ParsedCommand,
+        known: dict[bytes, PendingOutcome | RecordedOutcome],
+        former: Former,
     ) -> Begun:
         command_id = command.command_id
         if command_id:
             if command_id in self._executing:
-                return self._executing[command_id]
+                return self._behind(self._executing[command_id], command, former)
             first = self._state.outcomes.pending(command_id) or known.get(command_id)
-            if first is not None:
+            if isinstance(command, OnNewTopics) and command.batch_id:
+                begun = begin_part(command, first, former.parts.get(command.batch_id, ()))
+                if not isinstance(begun, OnNewTopics):
+                    return begun
+                command = begun
+            elif first is not None:
                 return repeated(first)
+            elif command_id in former.results:
+                return Answer(former.results[command_id])
         try:
             work = self._commands.start(command)
         except MetadataError as error:
             return error
         return work if isinstance(work, Answer) else self._run(command_id, work)
+
+    def _behind(
+        self, task: asyncio.Task[CommandResult], command: ParsedCommand, former: Former
+    ) -> asyncio.Task[CommandResult]:
+        """Return the task of a command at work, or for a part of another split one behind it."""
+        if not isinstance(command, OnNewTopics) or not command.batch_id:
+            return task
+
+        async def repeat() -> CommandResult:
+            await asyncio.wait((task,))
+            known = self._state.outcomes.find([command.command_id])
+            begun = self._begin(command, known, former)
+            return await self._result(begun)
+
+        return self._run(b"", repeat())
 
     def _run(
         self, command_id: bytes, work: Coroutine[Any, Any, CommandResult]

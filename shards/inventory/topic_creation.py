@@ -13,7 +13,7 @@ from dataclasses import replace
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
-from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome, TopicSpec
+from protos.nextgen.v1.shard_service_pb2 import TopicOutcome, TopicSpec
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
@@ -32,6 +32,7 @@ from shards.domain.topic import (
     twin_of,
     unit_names,
 )
+from shards.inventory.batch_parts import result_of_part, strip_part
 from shards.inventory.command_answer import Answer, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, WantedParent
@@ -117,6 +118,9 @@ class TopicCreation:
             if isinstance(new, Rejected):
                 outcomes.append(rejected_topic(new))
                 continue
+            if isinstance(new, TopicOutcome):
+                outcomes.append(new)
+                continue
             topic_id = next(topic_ids)
             namespace = new.name.namespace_text
             name = new.name.base_text
@@ -148,8 +152,9 @@ class TopicCreation:
             assert after is not None, "an accepted topic is there"
             created.append(after)
         _add_partitions(command, present, outcomes)
-        result = CommandResult(topics=outcomes)
+        result = result_of_part(command, outcomes)
         answer = record(self._state, command.command_id, events, result, time_ms=time_ms)
+        strip_part(result, len(outcomes))
         self._note_migrations(topics, answer)
         if command.on_demand and answer.commit is not None:
             self._assign_units(created, command.preferred_broker_id)
@@ -264,7 +269,7 @@ def _by_policies(
     present: Mapping[str, TopicState],
     admissions: Admissions,
     policies: PoliciesByNamespace,
-) -> tuple[NewTopic | Rejected, ...]:
+) -> tuple[NewTopic | Rejected | TopicOutcome, ...]:
     """Return the command's topics. If policies decide, the absent ones have the partitions that
     their namespace gives them, or its refusal.
 
@@ -276,7 +281,7 @@ def _by_policies(
     return tuple(
         [
             each
-            if isinstance(each, Rejected) or present[each.name.base_text] is not None
+            if not isinstance(each, NewTopic) or present[each.name.base_text] is not None
             else _by_policy(each, admissions, policies)
             for each in command.topics
         ]
@@ -312,7 +317,7 @@ def _add_partitions(
     if not command.by_policy:
         return
     for new, outcome in zip(command.topics, outcomes, strict=True):
-        topic = None if isinstance(new, Rejected) else present[new.name.base_text]
+        topic = present[new.name.base_text] if isinstance(new, NewTopic) else None
         if topic is not None:
             outcome.partitions = topic.partitions
 

@@ -203,6 +203,11 @@ async def _execute(replica: Replica, request: ShardRequest, _timeout_ms: int) ->
     return ShardResponse(execute=response, position=leader.state.position)
 
 
+async def _get_outcomes(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    response = await replica.leading().inventory.first_outcomes(request.get_outcomes)
+    return ShardResponse(get_outcomes=response)
+
+
 async def _use_topics(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
     leader = replica.leading()
     response = await leader.inventory.use_topics(request.use_topics)
@@ -388,6 +393,7 @@ _BODIES: dict[
     Callable[[Replica, ShardRequest, int], Awaitable[ShardResponse]],
 ] = {
     "execute": _execute,
+    "get_outcomes": _get_outcomes,
     "use_topics": _use_topics,
     "bulk_create": _bulk_create,
     "cut": _cut,

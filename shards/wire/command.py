@@ -6,7 +6,7 @@ An invalid name does not fail the request: it is the command's rejection.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from nextgen.client.wire.policies import policies_from_proto, unknown_choice
@@ -20,7 +20,7 @@ from nextgen.kernel.limits.cluster import (
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.kernel.limits.write import WRITE_REQUEST_COST
-from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.hashing import hash64, slot_of
 from nextgen.kernel.routing.names import (
     Domain,
     InvalidName,
@@ -56,6 +56,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     SetPolicies,
     SetTenantProperties,
     SetTopicProperties,
+    TopicOutcome,
     TopicSpec,
     UnlistShadow,
     UseTopicsRequest,
@@ -138,14 +139,21 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class OnNewTopics:
-    """``topics`` are in the order of the command; an invalid one is a ``Rejected``."""
+    """``topics`` are in the order of the command; an invalid one is a ``Rejected``, and one whose
+    first outcome is known has that."""
 
     command_id: bytes
-    topics: tuple[NewTopic | Rejected, ...]
+    topics: tuple[NewTopic | Rejected | TopicOutcome, ...]
     on_demand: bool = False
     preferred_broker_id: str = ""
     by_policy: bool = False
     """Whether and with how many partitions is decided by the policies of each namespace."""
+    batch_id: bytes = b""
+    """The client's command that this is a part of, b"" if it is a whole one."""
+    hashes: tuple[int, ...] = ()
+    """Of a part: the hashes of the names, by which its outcome names the topics."""
+    earlier: tuple[tuple[int, TopicOutcome], ...] = ()
+    """Of a part: what an earlier attempt decided about topics that are not in this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,11 @@ def parse_command(command: Command) -> ParsedCommand:
         raise InvalidRequest("a command without a body, or of a kind that is not known here")
     parse = COMMAND_PARSERS[field]
     try:
-        return parse(command.command_id, getattr(command, field))
+        parsed = parse(command.command_id, getattr(command, field))
+        if command.batch_id and command.command_id and isinstance(parsed, OnNewTopics):
+            hashes = tuple([hash64(spec.name) for spec in command.create_topics.topics])
+            return replace(parsed, batch_id=command.batch_id, hashes=hashes)
+        return parsed
     except InvalidName as error:
         return RefusedCommand(command.command_id, invalid_name(error))
 

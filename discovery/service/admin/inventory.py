@@ -16,12 +16,12 @@ from discovery.service.counters import DiscoveryCounters
 from discovery.wire import (
     check_accepted,
     check_command_id,
-    derived_command_id,
     parse_name,
 )
 from nextgen.client.routing.shard_calls import send_grouped
 from nextgen.client.routing.topic_creation import Created
 from nextgen.client.routing.write_admission import WriteBounds
+from nextgen.client.wire.command_ids import derived_command_id
 from nextgen.kernel.errors import (
     InvalidRequest,
     Refused,

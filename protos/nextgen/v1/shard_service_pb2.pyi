@@ -746,20 +746,22 @@ class ReleaseSlotsResponse(_message.Message):
     def __init__(self, from_position: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[_events_pb2.SlotRow, _Mapping]]] = ..., session_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ..., tenant_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ..., least_epoch: _Optional[int] = ..., is_early: _Optional[bool] = ...) -> None: ...
 
 class GetOutcomesRequest(_message.Message):
-    __slots__ = ("command_ids", "batch_ids")
+    __slots__ = ("command_ids", "batch_ids", "issued", "asked_shards")
     COMMAND_IDS_FIELD_NUMBER: _ClassVar[int]
     BATCH_IDS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
+    ASKED_SHARDS_FIELD_NUMBER: _ClassVar[int]
     command_ids: _containers.RepeatedScalarFieldContainer[bytes]
     batch_ids: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, command_ids: _Optional[_Iterable[bytes]] = ..., batch_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    issued: _containers.RepeatedCompositeFieldContainer[IssuedAt]
+    asked_shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, command_ids: _Optional[_Iterable[bytes]] = ..., batch_ids: _Optional[_Iterable[bytes]] = ..., issued: _Optional[_Iterable[_Union[IssuedAt, _Mapping]]] = ..., asked_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetOutcomesResponse(_message.Message):
-    __slots__ = ("outcomes", "forgotten_position")
+    __slots__ = ("outcomes",)
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    FORGOTTEN_POSITION_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedCompositeFieldContainer[KnownOutcome]
-    forgotten_position: int
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[KnownOutcome, _Mapping]]] = ..., forgotten_position: _Optional[int] = ...) -> None: ...
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[KnownOutcome, _Mapping]]] = ...) -> None: ...
 
 class KnownOutcome(_message.Message):
     __slots__ = ("command_id", "outcome", "position")

@@ -6,10 +6,10 @@ from contextlib import aclosing
 import grpc
 import pytest
 
-from discovery.wire import derived_command_id
 from nextgen.client.blocking import BlockingClient
 from nextgen.client.client import Client
 from nextgen.client.model import NewTopic
+from nextgen.client.wire.command_ids import derived_command_id
 from nextgen.kernel.errors import (
     ConnectionLost,
     Indefinite,

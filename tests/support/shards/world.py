@@ -183,7 +183,10 @@ class World:
         self.after_read: Callable[[str], object] | None = None
         self.before_close: Callable[[int], object] | None = None
         self.before_reopen: Callable[[int], object] | None = None
+        self.before_outcomes: Callable[[int], object] | None = None
         self.post: Callable[[Delivery], Delivery] = _deliver
+        self.outcomes_asked: list[int] = []
+        """The shards that were asked for first outcomes."""
         self.reads: list[str] = []
         self.shards = {
             shard_id: ShardReplica(shard_id, self.table, self) for shard_id in self.table.shard_ids
@@ -299,6 +302,13 @@ class World:
             source=source, source_id=source_id, attempt=attempt, partitions=partitions
         )
         return await self._order(shard_id, pb.Command(grow_shadows=order))
+
+    async def outcomes(
+        self, shard_id: int, request: pb.GetOutcomesRequest
+    ) -> pb.GetOutcomesResponse:
+        await _stand_in_the_way(self.before_outcomes, shard_id)
+        self.outcomes_asked.append(shard_id)
+        return await self.shards[shard_id].service.first_outcomes(request)
 
     async def shadows_of(self, shard_id: int, source: str, limit: int) -> Sequence[str]:
         wanted = pb.ListRequest(kind=KIND_TOPIC, shadows_of=source, limit=limit)

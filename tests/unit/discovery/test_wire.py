@@ -10,7 +10,6 @@ from discovery.wire import (
     check_command_id,
     decoded_answer,
     delta_of_event,
-    derived_command_id,
     encoded_answer,
     encoded_answer_facts,
     page_bounds,
@@ -18,6 +17,7 @@ from discovery.wire import (
     refused_answer,
     trouble_answer,
 )
+from nextgen.client.wire.command_ids import derived_command_id
 from nextgen.kernel.errors import InvalidRequest, Unavailable
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import (

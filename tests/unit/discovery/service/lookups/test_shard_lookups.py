@@ -412,9 +412,7 @@ def test_a_failure_is_told_to_those_names_alone_that_were_asked_for_by_it(cache)
     run_virtual(main)
 
 
-async def test_names_of_a_batch_go_to_the_shards_that_have_them_after_a_move(
-    lookups, shards, cache
-):
+async def test_names_of_a_batch_go_to_the_shards_that_have_them(lookups, shards, cache):
     cache.reset(2, 10)
     cache.renew(2, 1e12)
     stays, moves = "persistent://t/n/stays", "persistent://t/n/moves"
