@@ -26,10 +26,21 @@ from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
+from cluster_manager.domain.slot_moves.moves import (
+    MovePhase,
+    Report,
+    SlotMove,
+    SlotMoveChanged,
+    TakeMoveReport,
+)
+from cluster_manager.domain.slot_moves.planning import PlanSlots
+from cluster_manager.domain.slot_moves.plans import Plan, PlanChanged, PlanKind, PlanPhase
+from cluster_manager.domain.slot_moves.ranges import SlotRanges
 from nextgen.client.wire.fields import BROKER_ENDPOINTS, REPEATED, Conversion, FieldMap
 from nextgen.client.wire.lookup_windows import window_from_proto, window_to_proto
 from nextgen.client.wire.shard_map import led_shards
 from nextgen.kernel.errors import InvalidRequest
+from nextgen.kernel.limits.placement import SLOT_REQUEST_ID_CHARACTERS_MAX
 from nextgen.kernel.routing.slots import SlotRun, SlotTable
 from nextgen.replication.ports import Entry, Record
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
@@ -54,12 +65,44 @@ _SHARD_CHANGED = FieldMap(
         "removed": REPEATED,
     },
 )
+
+
+def _ranges_to_proto(ranges: SlotRanges) -> list[events_pb.SlotRange]:
+    return [events_pb.SlotRange(first=first, last=last) for first, last in ranges]
+
+
+def _ranges_from_proto(stored: Iterable[events_pb.SlotRange]) -> SlotRanges:
+    return tuple((each.first, each.last) for each in stored)
+
+
+_MOVE = FieldMap(
+    SlotMove,
+    events_pb.SlotMoveChanged,
+    converted={
+        "ranges": (_ranges_to_proto, _ranges_from_proto),
+        "phase": (str, MovePhase),
+    },
+)
+_PLAN = FieldMap(
+    Plan,
+    events_pb.PlanChanged,
+    converted={
+        "kind": (str, PlanKind),
+        "phase": (str, PlanPhase),
+        "wanted": _SLOT_RUN.each,
+        "added": REPEATED,
+        "removed": REPEATED,
+        "retired": REPEATED,
+    },
+)
 _BROKER = FieldMap(Broker, events_pb.BrokerRecorded, renamed=BROKER_ENDPOINTS)
 _LEASED = FieldMap(CapacityLeased, events_pb.CapacityLeased)
 
 node_to_proto = _NODE.to_stored
 node_from_hello = FieldMap(Node, cluster_pb.Hello).from_stored
 placement_to_proto = _PLACEMENT.to_stored
+move_to_proto = _MOVE.to_stored
+plan_to_proto = _PLAN.to_stored
 broker_to_proto = _BROKER.to_stored
 broker_from_proto = _BROKER.from_stored
 members_from_proto = FieldMap(
@@ -150,6 +193,51 @@ def set_configuration_from_proto(request: cluster_pb.SetConfigurationRequest) ->
     return SetConfiguration(configuration_from_proto(request.configuration), named)
 
 
+def plan_slots_from_proto(request: cluster_pb.PlanSlotsRequest) -> PlanSlots:
+    """Return the wish.
+
+    Raises:
+        InvalidRequest: The kind of plan is not known here, or the request's id is too long.
+    """
+    try:
+        kind = PlanKind(request.kind)
+    except ValueError:
+        raise InvalidRequest(f"a plan of kind {request.kind!r} is not known here") from None
+    if len(request.request_id) > SLOT_REQUEST_ID_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"a request id has at most {SLOT_REQUEST_ID_CHARACTERS_MAX} characters"
+        )
+    return PlanSlots(
+        kind,
+        request.shard_id,
+        request.into_shard,
+        _ranges_from_proto(request.ranges),
+        request.shards,
+        request.request_id,
+    )
+
+
+def move_report_from_proto(report: cluster_pb.SlotMoveReport) -> TakeMoveReport:
+    """Return the report.
+
+    Raises:
+        InvalidRequest: This release does not know what it says.
+    """
+    try:
+        phase = Report(report.phase)
+    except ValueError:
+        raise InvalidRequest(f"no move of slots is {report.phase!r}") from None
+    return TakeMoveReport(
+        report.move_id,
+        report.shard_id,
+        phase,
+        report.from_position,
+        report.to_position,
+        report.reason,
+        {each.of: each.units for each in report.session_units},
+    )
+
+
 def event_to_proto(event: ClusterEvent) -> events_pb.Event:
     """Return the stored form of ``event``."""
     payload, to_proto = _TO_PROTO[type(event)]
@@ -201,6 +289,8 @@ def delta_update(
                 update.configuration.CopyFrom(configuration_to_proto(configuration))
             case NodeExcluded(node_id):
                 update.excluded_nodes.append(node_id)
+            case SlotMoveChanged(move):
+                update.slot_moves.append(move_to_proto(move))
             case _:
                 # A shard has its leases in the answer to its request; windows of lookups are
                 # for readers of the log.
@@ -265,6 +355,7 @@ def full_update(
         nodes=[node_to_proto(node) for node in state.membership.nodes.values()],
         manager_endpoints=manager_endpoints,
         excluded_nodes=sorted(state.exclusions.node_ids),
+        slot_moves=map(move_to_proto, state.slot_moves.under_way),
     )
     if state.shard_map is not None and state.shard_map.version > known_map_version:
         update.shard_map.CopyFrom(shard_map_to_proto(state.shard_map))
@@ -314,6 +405,8 @@ _EVENTS: dict[str, tuple[type, Conversion]] = {
         ),
     ),
     "node_excluded": (NodeExcluded, FieldMap(NodeExcluded, events_pb.NodeExcluded).one),
+    "plan_changed": (PlanChanged, _only("plan", PlanChanged, _PLAN.one)),
+    "slot_move_changed": (SlotMoveChanged, _only("move", SlotMoveChanged, _MOVE.one)),
     "capacity_granted": (
         CapacityGranted,
         FieldMap(CapacityGranted, events_pb.CapacityGranted).one,

@@ -139,6 +139,42 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
         except MetadataError as error:
             await abort(context, error)
 
+    async def PlanSlots(
+        self, request: cluster_pb.PlanSlotsRequest, context: Context
+    ) -> cluster_pb.PlanSlotsResponse:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.plan_slots(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
+    async def GetPlans(
+        self, request: cluster_pb.GetPlansRequest, context: Context
+    ) -> cluster_pb.GetPlansResponse:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.plans(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
+    async def StopPlan(
+        self, request: cluster_pb.StopPlanRequest, context: Context
+    ) -> cluster_pb.StopPlanResponse:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.stop_plan(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
     async def GetClusterState(
         self, request: cluster_pb.GetClusterStateRequest, context: Context
     ) -> cluster_pb.ClusterUpdate:

@@ -24,6 +24,8 @@ from cluster_manager.projections.tables import (
     REPLICAS,
     SETTINGS,
     SHARD_MAP,
+    SLOT_MOVES,
+    SLOT_PLANS,
     load_state,
 )
 from nextgen.kernel.routing.slots import FIRST_VERSION
@@ -45,7 +47,8 @@ WITHOUT_CONFIGURATION = 0x6A05_F79D
 excluded."""
 
 WITHOUT_LED = 0x7D0F_77F2
-"""Fingerprint of the tables before it was recorded of each shard whether it has had a leader."""
+"""Fingerprint of the tables before it was recorded of each shard whether it has had a leader, and
+before slots moved between shards."""
 
 _SILENT_PLACEMENT = {"has_led": f"(SELECT version > {FIRST_VERSION} FROM {SHARD_MAP.name})"}
 """Maps of earlier releases leave the first version when every shard has had a leader."""
@@ -110,6 +113,12 @@ def _add_configuration(connection: sqlite3.Connection) -> None:
 
 def _add_led(connection: sqlite3.Connection) -> None:
     _add_columns(connection, PLACEMENTS, _SILENT_PLACEMENT)
+    _add_slot_moves(connection)
+
+
+def _add_slot_moves(connection: sqlite3.Connection) -> None:
+    for table in (SLOT_MOVES, SLOT_PLANS):
+        _create(connection, table)
 
 
 def _add_columns(connection: sqlite3.Connection, table: Table, silent: Mapping[str, str]) -> None:

@@ -49,6 +49,17 @@ from cluster_manager.domain.shard_map import (
     ShardMap,
     ShardMapChanged,
 )
+from cluster_manager.domain.slot_moves import adoption, moves, planning, plans
+from cluster_manager.domain.slot_moves.moves import (
+    MovePhase,
+    PlanMove,
+    SlotMoveChanged,
+    SlotMoves,
+    StopMove,
+    TakeMoveReport,
+)
+from cluster_manager.domain.slot_moves.planning import PlanContext, PlanSlots
+from cluster_manager.domain.slot_moves.plans import PlanChanged, Plans
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 
 ClusterEvent = (
@@ -60,6 +71,8 @@ ClusterEvent = (
     | QuotasSet
     | ConfigurationSet
     | NodeExcluded
+    | PlanChanged
+    | SlotMoveChanged
     | LedgerEvent
 )
 
@@ -76,6 +89,8 @@ class ClusterState:
     quotas: Quotas = field(default_factory=Quotas)
     configuration: Configuration = field(default_factory=Configuration)
     exclusions: Exclusions = field(default_factory=Exclusions)
+    slot_moves: SlotMoves = field(default_factory=SlotMoves)
+    plans: Plans = field(default_factory=Plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +194,88 @@ def decide_exclude(state: ClusterState, command: ExcludeNode) -> Accepted[Cluste
     return decision if isinstance(decision, Rejected) else Accepted(decision.events)
 
 
+def decide_plan_slots(
+    state: ClusterState, command: PlanSlots, context: PlanContext
+) -> Accepted[ClusterEvent] | Rejected:
+    """Make a plan of moves of slots. Shards come and go in the same record."""
+    decision = planning.decide_plan(
+        state.plans, state.slot_moves, state.shard_map, state.ledger, command, context
+    )
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
+
+
+def decide_begin_move(state: ClusterState, command: PlanMove) -> Accepted[ClusterEvent] | Rejected:
+    """Begin a move of slots."""
+    decision = moves.decide_plan(state.slot_moves, state.shard_map, command)
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
+
+
+def decide_move_report(
+    state: ClusterState, command: TakeMoveReport
+) -> Accepted[ClusterEvent] | Rejected:
+    """Take a shard's report of a move. An adoption changes the map and both leases with it; the end
+    of a move that is taken back gives the map another version."""
+    shard_map = state.shard_map
+    map_version = shard_map.version + 1 if shard_map is not None else 0
+    decision = moves.decide_report(state.slot_moves, command, map_version)
+    if isinstance(decision, Rejected):
+        return decision
+    events: tuple[ClusterEvent, ...] = decision.events
+    for changed in decision.events:
+        if changed.move.phase is MovePhase.ADOPTED:
+            assert shard_map is not None, "slots moved without a map"
+            owners = adoption.owners_changed(shard_map, changed.move)
+            leases = adoption.leases_transferred(state.ledger, changed.move, command.session_units)
+            events = (owners, *leases, changed)
+        elif changed.move.phase is MovePhase.TAKEN_BACK:
+            assert shard_map is not None, "slots moved without a map"
+            # Who was sent on to the other shard forgets that with the next version.
+            events = (ShardChanged(map_version), changed)
+        elif changed.move.phase is MovePhase.REFUSED:
+            events = (changed, *_plan_stopped(state, changed))
+    return Accepted(events)
+
+
+def decide_stop_move(state: ClusterState, command: StopMove) -> Accepted[ClusterEvent] | Rejected:
+    """Take a move back that has not been adopted. Its plan stops with it."""
+    decision = moves.decide_stop(state.slot_moves, command)
+    if isinstance(decision, Rejected):
+        return decision
+    events: tuple[ClusterEvent, ...] = decision.events
+    for changed in decision.events:
+        events += _plan_stopped(state, changed)
+    return Accepted(events)
+
+
+def _plan_stopped(state: ClusterState, changed: SlotMoveChanged) -> tuple[ClusterEvent, ...]:
+    """Return what stops the plan of a move that fails: the next one would fail alike."""
+    plan = state.plans.present
+    move = changed.move
+    if plan is None or plan.plan_id != move.plan_id:
+        return ()
+    reason = f"move {move.move_id} to shard {move.to_shard}: {move.reason}"
+    decision = decide_stop_plan(fold_events(state, (changed,)), plan.plan_id, reason)
+    return decision.events if isinstance(decision, Accepted) else ()
+
+
+def decide_stop_plan(
+    state: ClusterState, plan_id: int, reason: str
+) -> Accepted[ClusterEvent] | Rejected:
+    """Stop a plan, and take back its moves that have not been adopted."""
+    decision = plans.decide_stop(state.plans, plan_id, reason)
+    if isinstance(decision, Rejected):
+        return decision
+    events: list[ClusterEvent] = []
+    for changed in decision.events:
+        events.append(changed)
+        for move in state.slot_moves.under_way:
+            if move.plan_id == changed.plan.plan_id and move.phase is MovePhase.PLANNED:
+                stop = moves.decide_stop(state.slot_moves, StopMove(move.move_id, reason))
+                assert isinstance(stop, Accepted), "a planned move can be stopped"
+                events.extend(stop.events)
+    return Accepted(tuple(events))
+
+
 def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
     """Return the state after ``event``."""
     match event:
@@ -199,6 +296,10 @@ def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
             return replace(state, configuration=configuration.evolve(state.configuration, event))
         case NodeExcluded():
             return replace(state, exclusions=exclusions.evolve(state.exclusions, event))
+        case PlanChanged():
+            return replace(state, plans=plans.evolve(state.plans, event))
+        case SlotMoveChanged():
+            return replace(state, slot_moves=moves.evolve(state.slot_moves, event))
         case _:
             return replace(state, ledger=capacity_ledger.evolve(state.ledger, event))
 

@@ -20,7 +20,10 @@ from cluster_manager.domain.lookup_reports import LookupWindowRecorded, forgotte
 from cluster_manager.domain.membership import NodeRegistered
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
+from cluster_manager.domain.slot_moves.moves import FINISHED, SlotMoveChanged
+from cluster_manager.domain.slot_moves.plans import PlanChanged
 from cluster_manager.projections import tables
+from nextgen.kernel.limits.placement import SLOT_MOVES_KEPT, SLOT_PLANS_KEPT
 from nextgen.replication.ports import Entry
 from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import rows_digest, select_of
@@ -68,6 +71,8 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
             return _replace_configuration(connection, configuration)
         case NodeExcluded(node_id):
             return _put(connection, tables.EXCLUDED_NODES, {"node_id": node_id})
+        case SlotMoveChanged() | PlanChanged():
+            return _fold_slots(connection, event)
         case _:
             return _fold_account(connection, event.broker_id, event)
 
@@ -120,6 +125,31 @@ def _replace_shard(
     change = _replace_rows(connection, tables.PLACEMENTS, _OF_SHARD, (shard_id,), rows)
     replicas = tables.replica_rows(placements)
     return change + _replace_rows(connection, tables.REPLICAS, _OF_SHARD, (shard_id,), replicas)
+
+
+def _fold_slots(connection: Connection, event: SlotMoveChanged | PlanChanged) -> int:
+    if isinstance(event, PlanChanged):
+        change = _put(connection, tables.SLOT_PLANS, tables.plan_row(event.plan))
+        return change + _forget_plans(connection)
+    change = _put(connection, tables.SLOT_MOVES, tables.move_row(event.move))
+    return change + _forget_moves(connection)
+
+
+def _forget_moves(connection: Connection) -> int:
+    finished = ", ".join(f"'{phase.value}'" for phase in sorted(FINISHED))
+    where = (
+        f"phase IN ({finished}) AND move_id NOT IN (SELECT move_id FROM {tables.SLOT_MOVES.name} "
+        f"WHERE phase IN ({finished}) ORDER BY move_id DESC LIMIT {SLOT_MOVES_KEPT})"
+    )
+    return _replace_rows(connection, tables.SLOT_MOVES, where, (), [])
+
+
+def _forget_plans(connection: Connection) -> int:
+    where = (
+        f"plan_id NOT IN (SELECT plan_id FROM {tables.SLOT_PLANS.name} "
+        f"ORDER BY plan_id DESC LIMIT {SLOT_PLANS_KEPT})"
+    )
+    return _replace_rows(connection, tables.SLOT_PLANS, where, (), [])
 
 
 def _replace_quotas(connection: Connection, quotas: Quotas) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,9 @@ from cluster_manager.domain.lookup_reports import LookupReports
 from cluster_manager.domain.membership import Membership, Node
 from cluster_manager.domain.quotas import Quotas
 from cluster_manager.domain.shard_map import Placement, ShardMap
-from nextgen.kernel.routing.slots import SlotTable
+from cluster_manager.domain.slot_moves.moves import MovePhase, SlotMove, SlotMoves
+from cluster_manager.domain.slot_moves.plans import Plan, PlanKind, PlanPhase, Plans
+from nextgen.kernel.routing.slots import SlotRun, SlotTable
 from nextgen.replication.view.database import driver_of
 from nextgen.replication.view.digest import select_of
 
@@ -153,7 +156,44 @@ EXCLUDED_NODES = sql.Table(
 )
 """The nodes that are excluded for ever."""
 
+SLOT_MOVES = sql.Table(
+    "slot_moves",
+    METADATA,
+    sql.Column("move_id", sql.Integer, primary_key=True),
+    sql.Column("ranges", sql.Text, nullable=False),
+    sql.Column("from_shard", sql.Integer, nullable=False),
+    sql.Column("to_shard", sql.Integer, nullable=False),
+    sql.Column("phase", sql.Text, nullable=False),
+    sql.Column("reason", sql.Text, nullable=False),
+    sql.Column("from_position", sql.Integer, nullable=False),
+    sql.Column("to_position", sql.Integer, nullable=False),
+    sql.Column("shard_map_version", sql.Integer, nullable=False),
+    sql.Column("plan_id", sql.Integer, nullable=False),
+)
+"""The moves of slots under way, and the last finished ones. Lists are JSON, here and in plans."""
+
+SLOT_PLANS = sql.Table(
+    "slot_plans",
+    METADATA,
+    sql.Column("plan_id", sql.Integer, primary_key=True),
+    sql.Column("kind", sql.Text, nullable=False),
+    sql.Column("phase", sql.Text, nullable=False),
+    sql.Column("wanted", sql.Text, nullable=False),
+    sql.Column("added", sql.Text, nullable=False),
+    sql.Column("removed", sql.Text, nullable=False),
+    sql.Column("retired", sql.Text, nullable=False),
+    sql.Column("last_shard_id", sql.Integer, nullable=False),
+    sql.Column("is_automatic", sql.Boolean, nullable=False),
+    sql.Column("request_id", sql.Text, nullable=False),
+    sql.Column("reason", sql.Text, nullable=False),
+    sql.Column("began_at_ms", sql.Integer, nullable=False),
+    sql.Column("ended_at_ms", sql.Integer, nullable=False),
+)
+"""The last plans."""
+
 _BROKER, _TENANT = "broker", "tenant"
+
+_PLAN_LISTS = ("added", "removed", "retired")
 
 _PARTS = ("replicas", "joining", "leaving")
 
@@ -201,6 +241,23 @@ def replica_rows(placements: Iterable[Placement]) -> list[dict[str, Any]]:
     ]
 
 
+def move_row(move: SlotMove) -> dict[str, Any]:
+    return row_of(SLOT_MOVES, move, ranges=_packed(move.ranges), phase=move.phase.value)
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    wanted = [(run.first, run.last, run.shard_id) for run in plan.wanted]
+    lists = {name: _packed(getattr(plan, name)) for name in _PLAN_LISTS}
+    return row_of(
+        SLOT_PLANS,
+        plan,
+        kind=plan.kind.value,
+        phase=plan.phase.value,
+        wanted=_packed(wanted),
+        **lists,
+    )
+
+
 def load_state(connection: Connection) -> ClusterState:
     """Return the whole state, from the rows."""
     nodes = {row["node_id"]: Node(**row) for row in _rows(connection, NODES)}
@@ -216,6 +273,8 @@ def load_state(connection: Connection) -> ClusterState:
         exclusions=Exclusions(
             frozenset(row["node_id"] for row in _rows(connection, EXCLUDED_NODES))
         ),
+        slot_moves=SlotMoves(load_slot_moves(connection)),
+        plans=Plans(load_plans(connection)),
         lookup_reports=LookupReports(
             {
                 (row["node_id"], row["process"]): row["last_began_at_ms"]
@@ -243,6 +302,32 @@ def load_configuration(connection: Connection) -> Configuration:
         return Configuration()
     settings = {row["name"]: row["text"] for row in _rows(connection, SETTINGS)}
     return Configuration(stored["version"], settings)
+
+
+def load_slot_moves(connection: Connection) -> dict[int, SlotMove]:
+    """Return the moves that are not forgotten, by id."""
+    moves = {}
+    for row in _rows(connection, SLOT_MOVES):
+        ranges = tuple((first, last) for first, last in json.loads(row["ranges"]))
+        values = {**row, "ranges": ranges, "phase": MovePhase(row["phase"])}
+        moves[row["move_id"]] = SlotMove(**values)
+    return moves
+
+
+def load_plans(connection: Connection) -> dict[int, Plan]:
+    """Return the plans that are not forgotten, by id."""
+    plans = {}
+    for row in _rows(connection, SLOT_PLANS):
+        values = {
+            **row,
+            **{name: tuple(json.loads(row[name])) for name in _PLAN_LISTS},
+            "kind": PlanKind(row["kind"]),
+            "phase": PlanPhase(row["phase"]),
+            "wanted": tuple(SlotRun(*run) for run in json.loads(row["wanted"])),
+            "is_automatic": bool(row["is_automatic"]),
+        }
+        plans[row["plan_id"]] = Plan(**values)
+    return plans
 
 
 def load_ledger(connection: Connection, broker_id: str | None = None) -> Ledger:
@@ -300,6 +385,10 @@ def _load_shard_map(connection: Connection) -> ShardMap | None:
             for row in placements.mappings()
         ),
     )
+
+
+def _packed(values: Sequence[object]) -> str:
+    return json.dumps(values, separators=(",", ":"))
 
 
 def _rows(connection: Connection, table: sql.Table) -> list[Row]:

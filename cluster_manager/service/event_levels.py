@@ -28,6 +28,8 @@ from cluster_manager.domain.shard_map import (
     ShardMapChanged,
     evolve,
 )
+from cluster_manager.domain.slot_moves.moves import SlotMoveChanged
+from cluster_manager.domain.slot_moves.plans import PlanChanged
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import not_known_everywhere
 from nextgen.kernel.routing.slots import FIRST_VERSION
@@ -44,6 +46,8 @@ EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
     ConfigurationSet: 10,
     NodeExcluded: 10,
     ShardChanged: 11,
+    PlanChanged: 11,
+    SlotMoveChanged: 11,
 }
 
 

@@ -32,11 +32,13 @@ from cluster_manager.domain.leader_spread import Transfer
 from cluster_manager.domain.lookup_reports import RecordLookupWindow
 from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
 from cluster_manager.domain.shard_map import ShardMap, decide_led
+from cluster_manager.domain.slot_moves.planning import PlanContext
 from cluster_manager.ports import Clock
 from cluster_manager.service.connected_nodes import ConnectedNodes
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.event_levels import known_form, level_of, not_known
 from cluster_manager.service.load_board import LoadBoard
+from cluster_manager.service.slots.slot_mover import SlotMover
 from cluster_manager.service.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.service.spreader import LeaderSpreader, Situation
 from nextgen.kernel.errors import (
@@ -97,6 +99,7 @@ class LeaderTerm:
         self.loads = LoadBoard(
             clock, lambda: self.pending.directory, self._nodes.push_to_shard_nodes
         )
+        self.slot_mover = SlotMover(self, clock)
         on_update(self.full_update())
 
     def __repr__(self) -> str:
@@ -114,6 +117,15 @@ class LeaderTerm:
     def endpoints(self) -> LeaderEndpoints:
         return self._endpoints
 
+    def led_shards(self) -> Mapping[int, str]:
+        """Return the leading node of each shard that is known to have a leader."""
+        return {endpoint.shard_id: endpoint.node_id for endpoint in self._endpoints.all()}
+
+    def plan_context(self) -> PlanContext:
+        """Return what a plan of moves of slots depends on besides the state."""
+        node_ids = self._nodes.shard_nodes() - self.pending.exclusions.node_ids
+        return PlanContext(node_ids, self._plan.replication_factor, self._clock.unix_ms())
+
     def propose(self, events: Sequence[ClusterEvent]) -> asyncio.Future[Commit]:
         """Propose one decision's events and return the future of their commit.
 
@@ -126,7 +138,7 @@ class LeaderTerm:
         if self._is_over:
             raise NotLeader(CLUSTER_MANAGER_GROUP_ID)
         events = known_form(events, self.pending.shard_map, self._log.event_level)
-        self._check_known(events)
+        self.check_known(events)
         commit = self._log.propose(wire.record_of(events, self._clock.unix_ms()))
         self.pending = fold_events(self.pending, events)
         self._proposed = commit
@@ -158,13 +170,15 @@ class LeaderTerm:
                 self._committed_index = entry.index
         if not events:
             return
-        map_before = self.committed.shard_map
-        self.committed = fold_events(self.committed, events)
+        before = self.committed
+        map_before = before.shard_map
+        self.committed = fold_events(before, events)
         update = wire.delta_update(events, map_before, self.committed.shard_map)
         if update is not None:
             self._nodes.push_to_all(update)
         if self.committed.shard_map is not map_before:
             self._spreader.look()
+        self.slot_mover.committed(before)
 
     def full_update(self, known_map_version: int = 0) -> cluster_pb.ClusterUpdate:
         """Return the whole committed state, and every known leader: see ``wire.full_update``."""
@@ -235,6 +249,7 @@ class LeaderTerm:
         self._nodes.push_to_all(cluster_pb.ClusterUpdate(leaders=[_leader_report(endpoint)]))
         self._spreader.look()
         self._record_led()
+        self.slot_mover.look()
 
     def record_broker(self, broker: Broker) -> None:
         """Propose a broker's session if it changed; the commit is pushed to nodes.
@@ -286,7 +301,7 @@ class LeaderTerm:
             await self.confirm()
             raise Refused(decision.code, decision.message)
         if decision.events:
-            self._check_every_shard_was_led()
+            self.check_every_shard_was_led()
             _logger.info(
                 "replicas change",
                 shard=command.shard_id,
@@ -357,10 +372,17 @@ class LeaderTerm:
             )
             self.propose(decision.events)
 
+    def take_sizes(self, report: cluster_pb.ShardSizes) -> None:
+        """Take the sizes of the shards that a node leads."""
+        shard_map = self.pending.shard_map
+        if shard_map is not None:
+            self.slot_mover.sizes.take(report.shards, shard_map.shard_ids)
+
     def stop(self, error: MetadataError) -> None:
         """End the term, and every stream with ``error``."""
         self._is_over = True
         self._spreader.stop()
+        self.slot_mover.stop()
         self.loads.stop()
         self._nodes.disconnect_all(error)
 
@@ -383,7 +405,7 @@ class LeaderTerm:
             self.propose(decision.events)
         await self.confirm()
 
-    def _check_known(self, events: Sequence[ClusterEvent]) -> None:
+    def check_known(self, events: Sequence[ClusterEvent]) -> None:
         """Refuse an event that would stop a replica of this group, which may not know its type."""
         level = level_of(events)
         if level > EVENT_LEVEL_UNREPORTED and level > self._log.event_level:
@@ -409,7 +431,7 @@ class LeaderTerm:
             # The next report of a leader, to this or the next leader, tries again.
             _logger.info("shards that have led are not recorded", why=str(error))
 
-    def _check_every_shard_was_led(self) -> None:
+    def check_every_shard_was_led(self) -> None:
         """Keep the first map until each of its shards has had a leader: see ``decide_led``."""
         shard_map = self.pending.shard_map
         if shard_map is None or shard_map.version > FIRST_VERSION:

@@ -16,6 +16,7 @@ from cluster_manager.service.exclusion import exclude_node
 from cluster_manager.service.grant_allocator import GrantAllocator
 from cluster_manager.service.leader_term import LeaderTerm, UpdateListener
 from cluster_manager.service.lease_allocator import LeaseAllocator
+from cluster_manager.service.plan_requests import get_plans, plan_slots, stop_plan
 from nextgen.client.wire.lookup_windows import window_from_proto
 from nextgen.kernel.errors import (
     DeadlineExceeded,
@@ -219,6 +220,12 @@ class ClusterManager:
             case "load":
                 _check_may_report(connection)
                 leader_term.loads.take(message.load)
+            case "slot_move":
+                _check_may_report(connection)
+                leader_term.slot_mover.take_report(connection, message.slot_move)
+            case "shard_sizes":
+                _check_may_report(connection)
+                leader_term.take_sizes(message.shard_sizes)
             case _:
                 raise InvalidRequest("a message of a kind that is not known here")
 
@@ -275,6 +282,20 @@ class ClusterManager:
     ) -> cluster_pb.ExcludeNodeResponse:
         """Exclude a node: see ``exclusion.exclude_node``."""
         return await self._as_leader(lambda term: exclude_node(term, request, self.node_id))
+
+    async def plan_slots(
+        self, request: cluster_pb.PlanSlotsRequest
+    ) -> cluster_pb.PlanSlotsResponse:
+        """Plan moves of slots: see ``plan_requests.plan_slots``."""
+        return await self._as_leader(lambda term: plan_slots(term, request))
+
+    async def plans(self, request: cluster_pb.GetPlansRequest) -> cluster_pb.GetPlansResponse:
+        """Return the last plans: see ``plan_requests.get_plans``."""
+        return await self._as_leader(lambda term: get_plans(term, request))
+
+    async def stop_plan(self, request: cluster_pb.StopPlanRequest) -> cluster_pb.StopPlanResponse:
+        """Stop a plan: see ``plan_requests.stop_plan``."""
+        return await self._as_leader(lambda term: stop_plan(term, request))
 
     async def set_configuration(
         self, request: cluster_pb.SetConfigurationRequest

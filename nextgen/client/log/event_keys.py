@@ -79,6 +79,7 @@ KEY_FIELDS = MappingProxyType(
         "node_registered": None,
         "shard_map_changed": None,
         "slot_move_changed": None,
+        "plan_changed": None,
         "broker_recorded": "broker_id",
         "lookup_window_recorded": None,
         "quotas_set": None,

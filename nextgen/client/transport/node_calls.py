@@ -52,7 +52,7 @@ NODE_CALLS = (
         "nextgen.v1.ClusterService",
         *("Join", "LeaseCapacity", "GetClusterState", "GetManagerStatus", "ChangeReplicas"),
         *("GetCapacity", "SetQuotas", "GetQuotas", "SetConfiguration", "GetConfiguration"),
-        *("ExcludeNode",),
+        *("ExcludeNode", "PlanSlots", "GetPlans", "StopPlan"),
     )
     | _of(
         "nextgen.v1.ShardService",
@@ -99,6 +99,8 @@ _CALLERS_OF_METHOD: Mapping[str, frozenset[NodeRole]] = MappingProxyType(
         "/nextgen.v1.ClusterService/ChangeReplicas": frozenset({NodeRole.OPERATOR}),
         "/nextgen.v1.ClusterService/SetQuotas": frozenset({NodeRole.OPERATOR}),
         "/nextgen.v1.ClusterService/ExcludeNode": frozenset({NodeRole.OPERATOR}),
+        "/nextgen.v1.ClusterService/PlanSlots": frozenset({NodeRole.OPERATOR}),
+        "/nextgen.v1.ClusterService/StopPlan": frozenset({NodeRole.OPERATOR}),
     }
 )
 """Methods that fewer may call."""

@@ -356,3 +356,38 @@ created on demand in the first moments of the term."""
 FORCED_DELETIONS_REMEMBERED_MAX = 10_000
 """Names whose deletion was forced a moment ago, of one shard. The oldest are forgotten first: they
 may be created on demand early."""
+
+SLOT_MOVE_ROWS_MAX = 50_000
+"""Rows that one move of a plan takes along, by estimate: a few seconds of copying, so that a stop
+loses little. A single slot may have more."""
+
+SLOT_MOVE_SLOTS_MAX = 1_024
+"""Slots that one move of a plan takes along, however few rows they have."""
+
+SLOT_MOVES_UNSIZED_SLOTS = 16
+"""Slots that one move takes along from a shard whose size is not known yet."""
+
+SLOT_MOVE_RANGES_MAX = 8_192
+"""Ranges of slots in one move: as many as there can be, for slots are 16,384."""
+
+SLOT_MOVES_AT_ONCE = 8
+"""Moves of a plan under way at a time: each is two shards that copy and commit more than usual."""
+
+SLOT_MOVES_KEPT = 1_000
+"""Finished moves that the cluster manager remembers, to show them and to answer late reports."""
+
+SLOT_PLANS_KEPT = 100
+"""Plans that the cluster manager remembers, to show them."""
+
+SLOT_MOVE_REASON_CHARACTERS_MAX = 1_000
+"""Characters of the reason why a move or a plan was stopped or refused. Longer ones are cut."""
+
+SLOT_REQUEST_ID_CHARACTERS_MAX = 64
+"""Characters of the id by which a repeated request finds its plan."""
+
+SLOT_MOVE_STALLED_MS = 600_000
+"""Time without a report of a move that has not been adopted, after which it is taken back: far more
+than an election, a restart or a snapshot takes."""
+
+SHARD_SIZES_MS = 10_000
+"""Between two reports of the sizes of the shards that a node leads."""

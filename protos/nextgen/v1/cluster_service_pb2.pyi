@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeMessage(_message.Message):
-    __slots__ = ("hello", "leader", "broker", "heartbeat", "members", "load", "window", "slot_move")
+    __slots__ = ("hello", "leader", "broker", "heartbeat", "members", "load", "window", "slot_move", "shard_sizes")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class NodeMessage(_message.Message):
     LOAD_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SLOT_MOVE_FIELD_NUMBER: _ClassVar[int]
+    SHARD_SIZES_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     leader: LeaderReport
     broker: BrokerReport
@@ -27,7 +28,8 @@ class NodeMessage(_message.Message):
     load: BrokerLoad
     window: _events_pb2.LookupWindowRecorded
     slot_move: SlotMoveReport
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., members: _Optional[_Union[MembersReport, _Mapping]] = ..., load: _Optional[_Union[BrokerLoad, _Mapping]] = ..., window: _Optional[_Union[_events_pb2.LookupWindowRecorded, _Mapping]] = ..., slot_move: _Optional[_Union[SlotMoveReport, _Mapping]] = ...) -> None: ...
+    shard_sizes: ShardSizes
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., leader: _Optional[_Union[LeaderReport, _Mapping]] = ..., broker: _Optional[_Union[BrokerReport, _Mapping]] = ..., heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., members: _Optional[_Union[MembersReport, _Mapping]] = ..., load: _Optional[_Union[BrokerLoad, _Mapping]] = ..., window: _Optional[_Union[_events_pb2.LookupWindowRecorded, _Mapping]] = ..., slot_move: _Optional[_Union[SlotMoveReport, _Mapping]] = ..., shard_sizes: _Optional[_Union[ShardSizes, _Mapping]] = ...) -> None: ...
 
 class BrokerLoad(_message.Message):
     __slots__ = ("broker_id", "session_id", "load")
@@ -98,6 +100,26 @@ class NodeHeartbeat(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+
+class ShardSizes(_message.Message):
+    __slots__ = ("shards",)
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedCompositeFieldContainer[ShardSize]
+    def __init__(self, shards: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ...) -> None: ...
+
+class ShardSize(_message.Message):
+    __slots__ = ("shard_id", "term", "topics", "rows", "commands_per_second")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COMMANDS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    term: int
+    topics: int
+    rows: int
+    commands_per_second: float
+    def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., topics: _Optional[int] = ..., rows: _Optional[int] = ..., commands_per_second: _Optional[float] = ...) -> None: ...
 
 class SlotMoveReport(_message.Message):
     __slots__ = ("move_id", "shard_id", "term", "phase", "from_position", "to_position", "rows_copied", "reason", "session_units")
@@ -306,6 +328,106 @@ class ChangeReplicasResponse(_message.Message):
     placement: _events_pb2.ShardPlacement
     shard_map_version: int
     def __init__(self, placement: _Optional[_Union[_events_pb2.ShardPlacement, _Mapping]] = ..., shard_map_version: _Optional[int] = ...) -> None: ...
+
+class PlanSlotsRequest(_message.Message):
+    __slots__ = ("kind", "shard_id", "into_shard", "ranges", "shards", "dry_run", "request_id")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    INTO_SHARD_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    shard_id: int
+    into_shard: int
+    ranges: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRange]
+    shards: int
+    dry_run: bool
+    request_id: str
+    def __init__(self, kind: _Optional[str] = ..., shard_id: _Optional[int] = ..., into_shard: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[_events_pb2.SlotRange, _Mapping]]] = ..., shards: _Optional[int] = ..., dry_run: _Optional[bool] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class PlanSlotsResponse(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: SlotPlan
+    def __init__(self, plan: _Optional[_Union[SlotPlan, _Mapping]] = ...) -> None: ...
+
+class SlotPlan(_message.Message):
+    __slots__ = ("plan", "slots", "slots_left", "rows_left", "moves_left", "moves_done", "moves", "waits_for", "shard_map_version", "added")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    MOVES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    MOVES_DONE_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    plan: _events_pb2.PlanChanged
+    slots: int
+    slots_left: int
+    rows_left: int
+    moves_left: int
+    moves_done: int
+    moves: _containers.RepeatedCompositeFieldContainer[SlotMoveProgress]
+    waits_for: str
+    shard_map_version: int
+    added: _containers.RepeatedCompositeFieldContainer[_events_pb2.ShardPlacement]
+    def __init__(self, plan: _Optional[_Union[_events_pb2.PlanChanged, _Mapping]] = ..., slots: _Optional[int] = ..., slots_left: _Optional[int] = ..., rows_left: _Optional[int] = ..., moves_left: _Optional[int] = ..., moves_done: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[SlotMoveProgress, _Mapping]]] = ..., waits_for: _Optional[str] = ..., shard_map_version: _Optional[int] = ..., added: _Optional[_Iterable[_Union[_events_pb2.ShardPlacement, _Mapping]]] = ...) -> None: ...
+
+class SlotMoveProgress(_message.Message):
+    __slots__ = ("move", "rows_copied")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
+    move: _events_pb2.SlotMoveChanged
+    rows_copied: int
+    def __init__(self, move: _Optional[_Union[_events_pb2.SlotMoveChanged, _Mapping]] = ..., rows_copied: _Optional[int] = ...) -> None: ...
+
+class GetPlansRequest(_message.Message):
+    __slots__ = ("plans_max",)
+    PLANS_MAX_FIELD_NUMBER: _ClassVar[int]
+    plans_max: int
+    def __init__(self, plans_max: _Optional[int] = ...) -> None: ...
+
+class GetPlansResponse(_message.Message):
+    __slots__ = ("plans", "shards")
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    plans: _containers.RepeatedCompositeFieldContainer[SlotPlan]
+    shards: _containers.RepeatedCompositeFieldContainer[SlotShard]
+    def __init__(self, plans: _Optional[_Iterable[_Union[SlotPlan, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[SlotShard, _Mapping]]] = ...) -> None: ...
+
+class SlotShard(_message.Message):
+    __slots__ = ("shard_id", "slots", "is_retired", "leader", "size", "placement")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    IS_RETIRED_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    slots: int
+    is_retired: bool
+    leader: str
+    size: ShardSize
+    placement: _events_pb2.ShardPlacement
+    def __init__(self, shard_id: _Optional[int] = ..., slots: _Optional[int] = ..., is_retired: _Optional[bool] = ..., leader: _Optional[str] = ..., size: _Optional[_Union[ShardSize, _Mapping]] = ..., placement: _Optional[_Union[_events_pb2.ShardPlacement, _Mapping]] = ...) -> None: ...
+
+class StopPlanRequest(_message.Message):
+    __slots__ = ("plan_id", "reason")
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    plan_id: int
+    reason: str
+    def __init__(self, plan_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class StopPlanResponse(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: SlotPlan
+    def __init__(self, plan: _Optional[_Union[SlotPlan, _Mapping]] = ...) -> None: ...
 
 class SetQuotasRequest(_message.Message):
     __slots__ = ("quotas",)

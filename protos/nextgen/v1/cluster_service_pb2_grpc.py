@@ -59,6 +59,21 @@ class ClusterServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.FromString,
                 _registered_method=True)
+        self.PlanSlots = channel.unary_unary(
+                '/nextgen.v1.ClusterService/PlanSlots',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.PlanSlotsRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.PlanSlotsResponse.FromString,
+                _registered_method=True)
+        self.GetPlans = channel.unary_unary(
+                '/nextgen.v1.ClusterService/GetPlans',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetPlansRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetPlansResponse.FromString,
+                _registered_method=True)
+        self.StopPlan = channel.unary_unary(
+                '/nextgen.v1.ClusterService/StopPlan',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanResponse.FromString,
+                _registered_method=True)
         self.GetCapacity = channel.unary_unary(
                 '/nextgen.v1.ClusterService/GetCapacity',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
@@ -127,6 +142,30 @@ class ClusterServiceServicer:
     def ChangeReplicas(self, request, context):
         """Add or remove a shard's replica. Answered when the wish is committed; the shard's leader
         carries it out, and `joining` and `leaving` of the placement say what is under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanSlots(self, request, context):
+        """Change which shard has which slots: split, merge, move, even out, add or remove shards. Answered
+        when the plan is committed; its moves then begin one after the other. One plan at a time. The
+        same request twice makes one plan.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlans(self, request, context):
+        """The last plans, the newest first, and how far they are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopPlan(self, request, context):
+        """Stop the plan under way: no further move begins, and moves that were not adopted are taken back.
+        What has moved stays where it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,6 +241,21 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.ChangeReplicas,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.SerializeToString,
+            ),
+            'PlanSlots': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanSlots,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.PlanSlotsRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.PlanSlotsResponse.SerializeToString,
+            ),
+            'GetPlans': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlans,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetPlansRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetPlansResponse.SerializeToString,
+            ),
+            'StopPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopPlan,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanResponse.SerializeToString,
             ),
             'GetCapacity': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapacity,
@@ -369,6 +423,87 @@ class ClusterService:
             '/nextgen.v1.ClusterService/ChangeReplicas',
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ChangeReplicasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanSlots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/PlanSlots',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.PlanSlotsRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.PlanSlotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/GetPlans',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetPlansRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetPlansResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/StopPlan',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanResponse.FromString,
             options,
             channel_credentials,
             insecure,

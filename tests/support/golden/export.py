@@ -23,11 +23,14 @@ from protos.nextgen.v1.events_pb2 import (
     Event,
     LookupWindowRecorded,
     NodeExcluded,
+    PlanChanged,
     QuotasSet,
     Setting,
     ShardChanged,
     ShardMapChanged,
     ShardPlacement,
+    SlotMoveChanged,
+    SlotRange,
     SlotRun,
     TenantQuota,
     TopicAssigned,
@@ -59,6 +62,26 @@ def golden_events() -> list[Any]:
         slots=[SlotRun(first=0, last=99, shard_id=3)],
         removed=[2],
     )
+    moved = SlotMoveChanged(
+        move_id=1,
+        ranges=[SlotRange(first=0, last=99)],
+        from_shard=1,
+        to_shard=3,
+        phase="adopted",
+        from_position=40,
+        to_position=9,
+        shard_map_version=2,
+        plan_id=1,
+    )
+    planned = PlanChanged(
+        plan_id=1,
+        kind="split",
+        phase="running",
+        wanted=[SlotRun(first=0, last=99, shard_id=3)],
+        added=[3],
+        last_shard_id=3,
+        began_at_ms=TIME_MS,
+    )
     forced = TopicDeleted(name="grown", topic_id="topic-9", partitions=3, forced=True)
     led, added = ShardPlacement(shard_id=1, replicas=["n-1"]), ShardPlacement(shard_id=2)
     led.has_led = True
@@ -72,6 +95,8 @@ def golden_events() -> list[Any]:
         Event(node_excluded=NodeExcluded(node_id="stolen-1")),
         Event(shard_map_changed=shard_map),
         Event(shard_changed=changed),
+        Event(slot_move_changed=moved),
+        Event(plan_changed=planned),
         Event(topic_assigned=raised),
         Event(topic_deleted=forced),
     ]

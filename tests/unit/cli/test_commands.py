@@ -52,6 +52,9 @@ runner = CliRunner()
         )],
         *[["nodes", what] for what in ("add", "remove")],
         *[["shards", "replicas", what] for what in ("list", "add", "remove", "cancel")],
+        *[["shards", what] for what in (
+            "list", "split", "merge", "move-slots", "rebalance", "add", "remove", "plans", "stop",
+        )],
         *[["perf", what] for what in (
             "lookup", "create", "assign", "failover", "pulsar-lookup", "produce", "consume",
         )],

@@ -16,6 +16,8 @@ from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
+from cluster_manager.domain.slot_moves.moves import SlotMove, SlotMoveChanged
+from cluster_manager.domain.slot_moves.plans import Plan, PlanChanged, PlanKind
 from cluster_manager.service.event_levels import EVENT_LEVELS, level_of, not_known
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
@@ -45,12 +47,16 @@ FIRST_LEVEL = {
 SECOND_LEVEL = {"lookup_window_recorded"}
 THIRD_LEVEL = {"quotas_set"}
 TENTH_LEVEL = {"configuration_set", "node_excluded"}
-ELEVENTH_LEVEL = {"shard_changed"}
+SLOTS = (
+    SlotMoveChanged(SlotMove(1, ((0, 9),), 1, 2)),
+    PlanChanged(Plan(1, PlanKind.REBALANCE)),
+)
+ELEVENTH_LEVEL = {"shard_changed", "slot_move_changed", "plan_changed"}
 
 
 def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
     stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set(), 10: set(), 11: set()}
-    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION, NodeExcluded("n-1"), CHANGED):
+    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION, NodeExcluded("n-1"), CHANGED, *SLOTS):
         level = EVENT_LEVELS[type(event)]
         stored[level].add(wire.event_to_proto(event).WhichOneof("payload"))
 

@@ -76,7 +76,8 @@ def test_excluded_nodes_are_read_back_however_often_they_were_excluded(tmp_path)
 
 OF_QUOTAS = ("quotas", "quota_units")
 OF_CONFIGURATION = ("configuration", "settings", "excluded_nodes")
-LATER_TABLES = "".join(f"DROP TABLE {name};" for name in (*OF_QUOTAS, *OF_CONFIGURATION))
+OF_SLOTS = ("slot_moves", "slot_plans")
+LATER_TABLES = "".join(f"DROP TABLE {name};" for name in (*OF_QUOTAS, *OF_CONFIGURATION, *OF_SLOTS))
 
 LATER_COLUMNS = {
     "brokers": (
@@ -113,12 +114,12 @@ def _rules(column):
 
 EARLIER, WITHOUT_REPORTS, EARLIER_QUOTAS = MetaData(), MetaData(), MetaData()
 EARLIER_CONFIGURATION, EARLIER_LED = MetaData(), MetaData()
-LATER = (*OF_QUOTAS, *OF_CONFIGURATION)
+LATER = (*OF_QUOTAS, *OF_CONFIGURATION, *OF_SLOTS)
 add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports", *LATER))
 add_earlier(WITHOUT_REPORTS, without=("lookup_reports", *LATER))
 add_earlier(EARLIER_QUOTAS, without=LATER, all_columns=True)
-add_earlier(EARLIER_CONFIGURATION, without=OF_CONFIGURATION, all_columns=True)
-add_earlier(EARLIER_LED, without=(), all_columns=True, latest=OF_LED)
+add_earlier(EARLIER_CONFIGURATION, without=(*OF_CONFIGURATION, *OF_SLOTS), all_columns=True)
+add_earlier(EARLIER_LED, without=OF_SLOTS, all_columns=True, latest=OF_LED)
 EARLIER_REPLICAS = Table(
     "replicas",
     EARLIER,
@@ -137,6 +138,7 @@ def test_the_earlier_tables_are_those_of_the_earlier_version():
 
 
 WITHOUT_LED_COLUMN = "ALTER TABLE placements DROP COLUMN has_led;"
+WITHOUT_LATEST = WITHOUT_LED_COLUMN + "".join(f"DROP TABLE {name};" for name in OF_SLOTS)
 
 
 @pytest.mark.parametrize(("version", "has_led"), [(1, False), (2, True)])
@@ -153,7 +155,7 @@ def test_by_an_earlier_view_all_shards_of_a_map_later_than_the_first_have_led(
     store.close()
     path = tmp_path / "view.000000000001.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript(f"{WITHOUT_LED_COLUMN} PRAGMA user_version={WITHOUT_LED}")
+        connection.executescript(f"{WITHOUT_LATEST} PRAGMA user_version={WITHOUT_LED}")
 
     again = open_view_store(tmp_path)
 
@@ -165,7 +167,7 @@ def test_by_an_earlier_view_all_shards_of_a_map_later_than_the_first_have_led(
 
 @pytest.mark.parametrize(
     ("earlier", "later_tables"),
-    [(WITHOUT_QUOTAS, LATER), (WITHOUT_CONFIGURATION, OF_CONFIGURATION)],
+    [(WITHOUT_QUOTAS, LATER), (WITHOUT_CONFIGURATION, (*OF_CONFIGURATION, *OF_SLOTS))],
 )
 def test_a_view_without_later_tables_is_upgraded_where_it_is(tmp_path, earlier, later_tables):
     store = open_view_store(tmp_path)

@@ -42,6 +42,7 @@ def test_the_tables_of_the_wire_are_total():
         "node_excluded",
         "slot_move_changed",
         "shard_changed",
+        "plan_changed",
     }
 
     assert set(_ENCODERS) == set(ROUTES)
