@@ -24,6 +24,9 @@ def log_event_of(event: Event) -> LogEvent:
     kind = event.WhichOneof("payload") or ""
     payload: Any = getattr(event, kind) if kind else None
     known = payload.DESCRIPTOR.fields_by_name if payload is not None else {}
+    texts: dict[str, Any] = {
+        name: getattr(payload, name) if name in known else "" for name in _TEXT_FIELDS
+    }
     return LogEvent(
         shard=event.shard_id,
         position=event.position,
@@ -39,12 +42,13 @@ def log_event_of(event: Event) -> LogEvent:
         policies=policies_text(Policies.FromString(payload.policy)) if kind == POLICY_SET else "",
         policies_version=payload.version if kind in POLICY_EVENTS else 0,
         facts=scalable_facts(kind, payload),
-        **{name: getattr(payload, name) if name in known else "" for name in _TEXT_FIELDS},
+        **texts,
     )
 
 
 def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
-    """Return what an event about a scalable topic says, as values of JSON; empty for other events.
+    """Return what an event about a scalable topic says, or one by which slots came from another
+    shard, as values of JSON; empty for other events.
 
     ``segments`` are those that are new or differ, as they are afterwards.
     """
@@ -68,6 +72,13 @@ def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
             if kind == "scalable_consumer_left":
                 return facts
             return {**facts, "takes_buckets": payload.takes_buckets}
+        case "slots_adopted" if payload.move_id:
+            return {
+                "move": payload.move_id,
+                "came": [[each.first, each.last] for each in payload.came],
+                "from_shard": payload.from_shard,
+                "from_position": payload.from_position,
+            }
         case "segments_assigned":
             return {
                 "subscription": payload.subscription,

@@ -1,12 +1,22 @@
-"""The state of every object after every event of the log, which reads and watches must match."""
+"""The state of every object after every event of the log, which reads and watches must match.
+
+Where slots moved between shards, the history of a key is in legs: up to a position in the log of
+one shard, from another position on in that of the next (``nextgen.audit.slot_legs``). Events of a
+key are ordered by leg, then by position: ``LogEvent.order``.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
 
-from nextgen.harness.history.model import LogEvent, ObjectKind, object_kind
+from nextgen.audit.slot_legs import SlotLegs, SlotMove, legs_of
+from nextgen.harness.history.model import LogEvent, ObjectKind, object_kind, order_of
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
 
 Properties = tuple[tuple[str, str], ...]
 
@@ -20,6 +30,10 @@ POLICY_SET = "policy_set"
 POLICY_CLEARED = "policy_cleared"
 POLICY_EVENTS = frozenset({POLICY_SET, POLICY_CLEARED})
 
+ADOPTED = "slots_adopted"
+_GATES = "parent_gate_"
+"""Events of gates concern a shard, whatever slots it has."""
+
 _INVENTORY = frozenset({"tenant", "namespace", "topic"})
 
 
@@ -30,12 +44,13 @@ def properties_of(given: object) -> Properties:
 
 @dataclass(frozen=True, slots=True)
 class ObjectState:
-    """A tenant, namespace or topic at one position; ``id`` is "" while it is not there.
+    """A tenant, namespace or topic behind one event; ``id`` is "" while it is not there.
 
     ``version`` counts its events since it was created, as the cluster does.
     """
 
-    position: int
+    order: int
+    """That of ``event``."""
     id: str
     version: int
     properties: Properties
@@ -50,7 +65,7 @@ class ObjectState:
 
 @dataclass(slots=True)
 class KeyLog:
-    """The events and states of one object, in order of position."""
+    """The events and states of one object, in their order. ``shard`` had it first."""
 
     key: str
     shard: int
@@ -60,9 +75,9 @@ class KeyLog:
     def last(self) -> ObjectState | None:
         return self.states[-1] if self.states else None
 
-    def at(self, position: int) -> ObjectState | None:
-        """Return the state after the event at ``position``, None before its first event."""
-        index = bisect_right(self.states, position, key=lambda state: state.position)
+    def at(self, order: int) -> ObjectState | None:
+        """Return the state after the event of ``order``, None before its first event."""
+        index = bisect_right(self.states, order, key=lambda state: state.order)
         return self.states[index - 1] if index else None
 
 
@@ -83,6 +98,40 @@ class LogIndex:
     """Session id -> broker id."""
     ended_sessions: set[str] = field(default_factory=set)
     """Ids of sessions whose end is in the log of some shard."""
+    legs: SlotLegs = field(default_factory=SlotLegs)
+    moved: frozenset[int] = frozenset()
+    """The slots that ever moved."""
+
+    def order_at(self, key: str, shard: int, position: int) -> int | None:
+        """Return the order of a place in a log among the events of ``key``, None if ``shard`` did
+        not have the key there."""
+        if not self.moved:
+            return position
+        slot = slot_of_name(key)
+        if slot not in self.moved:
+            return position
+        leg = self.legs.leg_at(slot, shard, position)
+        # At its last position the slot was released.
+        return (
+            None if leg is None or position == leg.last_position else order_of(leg.number, position)
+        )
+
+    def has_moved(self, key: str) -> bool:
+        """Return whether the slot of ``key`` ever moved."""
+        return bool(self.moved) and slot_of_name(key) in self.moved
+
+    def folded(self) -> Iterator[list[LogEvent]]:
+        """Yield runs of events to fold, each in order: those of a shard about slots that never
+        moved, then all others."""
+        moved = []
+        for events in self.by_shard.values():
+            if not self.moved:
+                yield events
+                continue
+            yield [event for event in events if not event.leg]
+            moved += [event for event in events if event.leg]
+        if moved:
+            yield sorted(moved, key=lambda event: event.order)
 
     def shard_of(self, key: str) -> int:
         """Return the shard that has ``key``, 0 if the log does not say."""
@@ -101,9 +150,15 @@ def is_inventory_event(event: LogEvent) -> bool:
 def index_log(log: Iterable[LogEvent]) -> LogIndex:
     """Fold ``log`` (each shard's events in order). Impossible events are folded unchanged: the
     check of the log's order reports them."""
-    index = LogIndex()
+    index, log = LogIndex(), [*log]
+    index.legs = legs_of(filter(None, map(_move_of, log)))
+    index.moved = index.legs.slots
+    if index.moved:
+        log = [_with_leg(index, event) for event in log]
     for event in log:
         index.by_shard.setdefault(event.shard, []).append(event)
+    # The events of a key in their order; all others stay as they came.
+    for event in sorted(log, key=lambda event: event.leg) if index.moved else log:
         if event.causation_id:
             index.by_causation.setdefault(event.causation_id, []).append(event)
         if is_inventory_event(event):
@@ -126,6 +181,38 @@ def kind_of_event(event: LogEvent) -> ObjectKind | None:
     return object_kind(event.key) if is_inventory_event(event) else None
 
 
+def is_of_slot(event: LogEvent) -> bool:
+    """Return whether ``event`` is about something whose slot says which shard decides about it."""
+    return event.shard > 0 and event.key != "" and not event.type.startswith(_GATES)
+
+
+@lru_cache(maxsize=1 << 16)
+def slot_of_name(key: str) -> int:
+    """Return the slot of what an event or an operation is about."""
+    return slot_of(parse_topic(key).routing_key if "://" in key else key)
+
+
+def _move_of(event: LogEvent) -> SlotMove | None:
+    facts: Mapping[str, Any] = event.facts
+    if event.type != ADOPTED or not facts.get("move"):
+        return None
+    return SlotMove(
+        facts["move"],
+        tuple((first, last) for first, last in facts["came"]),
+        facts["from_shard"],
+        facts["from_position"],
+        event.shard,
+        event.position,
+    )
+
+
+def _with_leg(index: LogIndex, event: LogEvent) -> LogEvent:
+    if not is_of_slot(event) or not index.has_moved(event.key):
+        return event
+    leg = index.legs.leg_at(slot_of_name(event.key), event.shard, event.position)
+    return event if leg is None else replace(event, leg=leg.number)
+
+
 def _fold(index: LogIndex, event: LogEvent) -> None:
     known = index.keys.get(event.key)
     if known is None:
@@ -133,13 +220,13 @@ def _fold(index: LogIndex, event: LogEvent) -> None:
     before = known.last
     what = event.type.partition("_")[2]
     if what == "created":
-        after = ObjectState(event.position, event.id, 1, properties_of(event.properties), event)
+        after = ObjectState(event.order, event.id, 1, properties_of(event.properties), event)
         if object_kind(event.key) is ObjectKind.TOPIC:
             index.topic_names[event.id] = event.key
     elif what == "deleted" or before is None:
-        after = ObjectState(event.position, "", 0, (), event)
+        after = ObjectState(event.order, "", 0, (), event)
     else:
-        after = replace(before, position=event.position, version=before.version + 1, event=event)
+        after = replace(before, order=event.order, version=before.version + 1, event=event)
         if what == "properties_set":
             after = replace(after, properties=properties_of(event.properties))
         elif event.type in POLICY_EVENTS:

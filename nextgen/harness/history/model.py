@@ -334,6 +334,9 @@ class WatchProgress:
     position: int
 
 
+ORDER_POSITION_BITS = 48
+
+
 @dataclass(frozen=True, slots=True)
 class LogEvent:
     """One event of a shard's log, from position 1 on, in order. Read the log LAST, after every
@@ -367,11 +370,23 @@ class LogEvent:
     """Set for an assignment that skipped epochs: owners unknown to the log have used this one."""
     facts: Mapping[str, object] = field(default_factory=lambda: NO_VALUE)
     """What else an event about a scalable topic says: see ``scalable_facts`` of ``log_events``."""
+    leg: int = 0
+    """Which leg of its slot's history it is in, 0 of a slot that never moved: see ``log_fold``."""
 
     @property
     def name(self) -> str:
         """The event's name in findings, unique over all shards."""
         return f"{self.shard}:{self.position}"
+
+    @property
+    def order(self) -> int:
+        """A number that grows with each event about the same key, in whichever shards they are."""
+        return order_of(self.leg, self.position)
+
+
+def order_of(leg: int, position: int) -> int:
+    """Return the order of what is at ``position`` in a leg of a slot's history."""
+    return (leg << ORDER_POSITION_BITS) + position
 
 
 @dataclass(frozen=True, slots=True)

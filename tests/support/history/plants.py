@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from nextgen.audit.verdict import FindingKind
-from nextgen.harness.history.log_fold import ObjectState, index_log
+from nextgen.harness.history.log_fold import ADOPTED, ObjectState, index_log, slot_of_name
 from nextgen.harness.history.model import (
     FinalItem,
     History,
@@ -222,8 +222,14 @@ def carried_out_twice(history: History) -> History:
     command = write.command_id or "77" * 16
     log = list(history.log)
     events = [e for e in log if e.key == write.key and e.type == "topic_properties_set"]
-    state = index_log(log).keys[write.key]
-    own = next(e for e in events if _version_at(state.at(e.position)) == write.value["version"])
+    version = write.value["version"]
+    states = index_log(log).keys[write.key].states
+    at = next(
+        each.event.name
+        for each in states
+        if each.event.type == "topic_properties_set" and _version_at(each) == version
+    )
+    own = next(e for e in events if e.name == at)
     log = [replace(e, causation_id=command) if e is own else e for e in log]
     shard_log = [e for e in log if e.shard == own.shard]
     again = replace(own, position=shard_log[-1].position + 1, causation_id=command)
@@ -288,6 +294,50 @@ def term_goes_back(history: History) -> History:
 
 
 # Owners and messages -------------------------------------------------------------------------
+
+
+def decided_without_the_slot(history: History) -> History:
+    """A shard that has released a slot decides once more about a topic in it."""
+    move, event = _moved_topic(history)
+    last = [each for each in history.log if each.shard == move.facts["from_shard"]][-1]
+    late = replace(event, shard=last.shard, position=last.position + 1, term=last.term, leg=0)
+    place = history.log.index(last) + 1
+    return replace(history, log=(*history.log[:place], late, *history.log[place:]))
+
+
+def decided_before_the_slot_came(history: History) -> History:
+    """A slot is adopted later than its new shard has decided about a topic in it."""
+    move, _ = _moved_topic(history)
+    behind = [each for each in history.log if each.shard == move.shard][-1]
+    late = replace(move, position=behind.position + 1, term=behind.term)
+    nothing = replace(move, facts={})
+    log = [nothing if each is move else each for each in history.log]
+    place = log.index(behind) + 1
+    return replace(history, log=(*log[:place], late, *log[place:]))
+
+
+def slots_from_nowhere(history: History) -> History:
+    """A shard adopts slots of a shard that did not have them."""
+    move, _ = _moved_topic(history)
+    facts = {**move.facts, "move": 999, "from_shard": 7}
+    return _with_event(history, move, replace(move, facts=facts))
+
+
+def _moved_topic(history: History) -> tuple[LogEvent, LogEvent]:
+    """Return the last move of a slot, and an event behind it about a topic in it."""
+    index = index_log(history.log)
+    for move in reversed(history.log):
+        if move.type != ADOPTED or not move.facts.get("move"):
+            continue
+        for event in index.by_shard[move.shard]:
+            is_of_move = event.leg and event.position > move.position
+            if is_of_move and event.type == "topic_properties_set":
+                came: Any = move.facts["came"]
+                before = index.by_shard[cast(int, move.facts["from_shard"])]
+                is_known = any(each.key == event.key for each in before)
+                if came[0][0] == slot_of_name(event.key) and is_known:
+                    return move, event
+    raise NoPlace
 
 
 def two_owners(history: History) -> History:
@@ -537,6 +587,13 @@ PLANTS: Sequence[Plant] = (
     Plant("snapshot of yesterday", FindingKind.WATCH_ERROR, "watch order", snapshot_of_yesterday),
     Plant("views that differ", FindingKind.VIOLATION, "view hashes", views_differ),
 )
+
+MOVE_PLANTS: Sequence[Plant] = (
+    Plant("decided without the slot", FindingKind.VIOLATION, "log", decided_without_the_slot),
+    Plant("decided before it came", FindingKind.VIOLATION, "log", decided_before_the_slot_came),
+    Plant("slots from nowhere", FindingKind.VIOLATION, "log", slots_from_nowhere),
+)
+"""Of histories in which slots move."""
 
 
 # ---------------------------------------------------------------------------------------------

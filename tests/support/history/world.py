@@ -36,12 +36,16 @@ from nextgen.harness.history.model import (
     failed,
     refused,
 )
+from nextgen.kernel.routing.hashing import slot_of
 
 NAMESPACE = "acme/orders"
 SCOPES = ("acme", "persistent://acme/")
 MS = 1_000_000
 Happening = tuple[int, int, Callable[[], None]]
 """When, a number that settles ties, what."""
+Items = dict[tuple[str, str], dict[str, object]]
+"""What there is, by kind and name."""
+
 BROKERS = ("broker-1", "broker-2", "broker-3")
 
 
@@ -60,6 +64,8 @@ class Size:
     gap_ms: float = 1.0
     """Between two invocations, on the average."""
     with_command_ids: bool = True
+    moves: int = 3
+    """How often a slot goes from one shard to the other."""
 
 
 @dataclass(slots=True)
@@ -99,6 +105,11 @@ class World:
         self._chance = random.Random(seed)
         self._seed = seed
         self._shards = {1: _Shard(), 2: _Shard()}
+        self._homes: dict[int, int] = {}
+        """The shard of each slot that ever moved."""
+        self._move_ids = 0
+        self._came: dict[tuple[int, int], Items] = {}
+        """What a shard got by its event at a position."""
         self._topics: dict[str, _Topic] = {}
         self._parents: dict[str, str] = {}
         self._sessions = dict.fromkeys(BROKERS, "")
@@ -116,7 +127,7 @@ class World:
         """Return the history. Call it once."""
         began_ns = self._now_ns
         self._begin()
-        happenings = [*self._wishes(), *self._sends(), *self._breaks()]
+        happenings = [*self._wishes(), *self._sends(), *self._breaks(), *self._slot_moves()]
         for _, _, happen in sorted(happenings, key=lambda each: each[:2]):
             happen()
         ended_ns = max(at_ns for at_ns, _, _ in happenings) + 60_000 * MS
@@ -247,6 +258,33 @@ class World:
         for number in range(6):
             at_ns = self._now_ns + self._chance.randrange(max(1, self._load_ends_ns - self._now_ns))
             yield at_ns, 9_000_000 + number, partial(self._break, at_ns)
+
+    def _slot_moves(self) -> Iterator[Happening]:
+        for number in range(self.size.moves):
+            at_ns = self._now_ns + self._chance.randrange(max(1, self._load_ends_ns - self._now_ns))
+            yield at_ns, 9_500_000 + number, self._move_slot
+
+    def _move_slot(self) -> None:
+        """Give the slot of a topic to the other shard."""
+        slot = _slot(self._chance.choice(self.keys))
+        keys = [key for key in (*self.keys, *self.streams) if _slot(key) == slot]
+        source = self.shard_of(keys[0])
+        if any(self.shard_of(key) != source for key in keys):
+            return  # By the rule of this world a slot may begin in both.
+        target = 3 - source
+        held = self._items(source, len(self._shards[source].log))
+        came = {name: state for name, state in held.items() if name[1] in keys}
+        left = self._append(source, "slots_released", facts={"slots": [slot]})
+        self._move_ids += 1
+        facts = {
+            "move": self._move_ids,
+            "came": [[slot, slot]],
+            "from_shard": source,
+            "from_position": left.position,
+        }
+        adopted = self._append(target, "slots_adopted", facts=facts)
+        self._came[target, adopted.position] = came
+        self._homes[slot] = target
 
     def _break(self, at_ns: int) -> None:
         ended_ns = at_ns + 5 * MS
@@ -437,10 +475,9 @@ class World:
         self._ids += 1
         return f"id-{self._ids}"
 
-    @staticmethod
-    def shard_of(key: str) -> int:
-        """Return the shard of a topic."""
-        return 1 + sum(key.encode()) % 2
+    def shard_of(self, key: str) -> int:
+        """Return the shard that has a topic at this moment."""
+        return self._homes.get(_slot(key), 1 + sum(key.encode()) % 2)
 
     # What is seen -----------------------------------------------------------------------------
 
@@ -484,13 +521,28 @@ class World:
         yield WatchProgress(watcher, shard, 1, told_to)
 
     def _snapshot(self, opened: WatchOpened, position: int) -> Iterator[WatchRecord]:
-        items: dict[tuple[str, str], dict[str, object]] = {}
-        for event in self._shards[opened.shard].log[:position]:
-            if _concerns(opened, event):
-                _fold(items, event)
-        for (kind, key), state in items.items():
-            yield SnapshotItem(opened.watcher, opened.shard, opened.watch, kind, key, state)
+        for (kind, key), state in self._items(opened.shard, position).items():
+            if _lets_through(opened, key):
+                yield SnapshotItem(opened.watcher, opened.shard, opened.watch, kind, key, state)
         yield WatchSnapshot(opened.watcher, opened.shard, opened.watch, position)
+
+    def _items(self, shard: int, position: int) -> Items:
+        """Return what a shard has behind its event at ``position``."""
+        items: Items = {}
+        for event in self._shards[shard].log[:position]:
+            if event.type == "slots_released":
+                gone = event.facts["slots"]
+                assert isinstance(gone, list)
+                items = {name: it for name, it in items.items() if _slot(name[1]) not in gone}
+            elif event.type == "slots_adopted":
+                items |= self._came.get((shard, event.position), {})
+            elif not event.type.startswith("broker_"):
+                _fold(items, event)
+        return items
+
+
+def _slot(key: str) -> int:
+    return slot_of(key.partition("://")[2] or key)
 
 
 def _policies_of(topic: _Topic) -> dict[str, object]:
@@ -500,10 +552,14 @@ def _policies_of(topic: _Topic) -> dict[str, object]:
 def _concerns(opened: WatchOpened, event: LogEvent) -> bool:
     if event.type.startswith(("slots_", "broker_")):
         return False
-    return event.key in opened.names if opened.names else event.key.startswith(opened.prefix)
+    return _lets_through(opened, event.key)
 
 
-def _fold(items: dict[tuple[str, str], dict[str, object]], event: LogEvent) -> None:
+def _lets_through(opened: WatchOpened, key: str) -> bool:
+    return key in opened.names if opened.names else key.startswith(opened.prefix)
+
+
+def _fold(items: Items, event: LogEvent) -> None:
     kind, _, what = event.type.partition("_")
     match what:
         case "created":

@@ -85,7 +85,7 @@ class _KeyMatch:
         self._effects = effects
         self._known = known
         self._writes = sorted(writes, key=lambda operation: operation.invoked_ns)
-        self._left = {event.position: event for event in _changes(known)}
+        self._left = {event.order: event for event in _changes(known)}
         self._wishes = Counter(_wish(op) for op in writes if op.may_have_happened)
 
     def run(self) -> None:
@@ -120,7 +120,7 @@ class _KeyMatch:
             if found and operation.may_have_happened:
                 self._take(operation, found[0])
                 for event in found[1:]:
-                    self._left.pop(event.position, None)
+                    self._left.pop(event.order, None)
 
     def _match_answer(self, operation: Operation) -> None:
         answered = operation.value.get("id")
@@ -128,7 +128,7 @@ class _KeyMatch:
             if not _is_of(operation, event):
                 continue
             if operation.kind in _SETS:
-                state = self._known.at(event.position)
+                state = self._known.at(event.order)
                 if state is None or not _is_state_told(operation, state):
                     continue
             elif event.id != answered:
@@ -152,7 +152,7 @@ class _KeyMatch:
 
     def _take(self, operation: Operation, event: LogEvent) -> None:
         self._effects.events[operation.name] = event
-        self._left.pop(event.position, None)
+        self._left.pop(event.order, None)
 
 
 def policies_of(given: Mapping[str, object]) -> str:

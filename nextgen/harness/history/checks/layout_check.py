@@ -40,16 +40,16 @@ class _Topic:
     changes: dict[int, LogEvent] = field(default_factory=dict)
     """By number of operation: the new layouts."""
     sealed: dict[int, int] = field(default_factory=dict)
-    """Segments that take no messages, with the position of the layout that says so."""
+    """Segments that take no messages, with the order of the layout that says so."""
     subscriptions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Event's type and subscription, with its first position."""
+    """Event's type and subscription, with its first order."""
 
 
 def check_layouts(history: History, index: LogIndex) -> Iterator[Finding]:
     """Compare each scalable topic's events with what was requested, and with each other. A topic
     whose creation is not in the log is left out."""
     topics: dict[str, _Topic] = {}
-    for events in index.by_shard.values():
+    for events in index.folded():
         yield from _fold(topics, events)
     for drained in {each.topic for each in history.drained}:
         topic = topics.get(drained)
@@ -62,7 +62,7 @@ def check_layouts(history: History, index: LogIndex) -> Iterator[Finding]:
         topic = topics.get(operation.key)
         if topic is not None:
             asked.setdefault(topic.name, {})[operation.command_id] = operation
-            yield from _check_told(topic, operation)
+            yield from _check_told(topic, operation, index)
     for topic in topics.values():
         if in_scope(topic.name, history.run.scopes):
             yield from _check_asked(topic, asked.get(topic.name, {}))
@@ -100,12 +100,12 @@ def _take(topic: _Topic, event: LogEvent, facts: Mapping[str, Any]) -> Iterator[
                 topic.changes[number] = event
     for each in facts.get("segments", ()):
         if each["sealed"]:
-            topic.sealed.setdefault(each["id"], event.position)
+            topic.sealed.setdefault(each["id"], event.order)
     if "subscription" in facts:
-        topic.subscriptions.setdefault((event.type, facts["subscription"]), event.position)
+        topic.subscriptions.setdefault((event.type, facts["subscription"]), event.order)
 
 
-def _check_told(topic: _Topic, operation: Operation) -> Iterator[Finding]:
+def _check_told(topic: _Topic, operation: Operation, index: LogIndex) -> Iterator[Finding]:
     """Check that what was acknowledged had happened."""
     if not operation.is_ok:
         return
@@ -116,7 +116,10 @@ def _check_told(topic: _Topic, operation: Operation) -> Iterator[Finding]:
     elif operation.kind in _SUBSCRIPTION_EVENTS:
         event = (_SUBSCRIPTION_EVENTS[operation.kind], argument["subscription"])
         positions = [topic.subscriptions.get(event)]
-    if any(each is None or each > operation.position for each in positions):
+    told = index.order_at(topic.name, operation.shard, operation.position)
+    # An answer that was repeated behind a move may name the shard before.
+    reached = operation.position if told is None else told
+    if any(each is None or each > reached for each in positions):
         text = (
             f"{operation.name}, {operation.kind} {dict(argument)} of {topic.name}, was "
             f"acknowledged at position {operation.position} and had not happened"

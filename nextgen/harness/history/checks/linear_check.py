@@ -81,7 +81,7 @@ def _with_log(operations: Sequence[Operation], effects: Effects) -> list[Call[St
         for op in kept
         if op.is_unknown and op.kind is OperationKind.CREATE
     }
-    hints = {op.name: known[op.name].position for op in kept if op.name in known}
+    hints = {op.name: known[op.name].order for op in kept if op.name in known}
     return _calls(kept, ModelContext(_taken_ids(operations), bound, hints))
 
 

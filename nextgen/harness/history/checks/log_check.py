@@ -16,6 +16,7 @@ from nextgen.harness.history.log_fold import (
     UNASSIGNED,
     LogIndex,
     is_inventory_event,
+    is_of_slot,
 )
 from nextgen.harness.history.model import LogEvent, Operation, OperationKind
 from nextgen.kernel.events.generations import begins_generation
@@ -49,6 +50,8 @@ def check_log(index: LogIndex, *, is_complete: bool) -> Iterator[Finding]:
     shard_of_key: dict[str, LogEvent] = {}
     for events in index.by_shard.values():
         yield from _check_places(events, is_complete)
+    yield from _check_moves(index)
+    for events in index.folded():
         fold = _Fold(index, is_complete)
         for event in events:
             message = fold.take(event)
@@ -56,7 +59,7 @@ def check_log(index: LogIndex, *, is_complete: bool) -> Iterator[Finding]:
                 yield _finding(event, message)
             if is_inventory_event(event):
                 first = shard_of_key.setdefault(event.key, event)
-                if first.shard != event.shard:
+                if first.shard != event.shard and not index.has_moved(event.key):
                     yield _finding(event, f"{event.key} is in shard {first.shard} too", first)
 
 
@@ -68,11 +71,8 @@ def check_told(
         event = effects.events.get(operation.name)
         if event is None or not operation.is_ok:
             continue
-        if operation.position and operation.position < event.position:
-            yield _told(operation, event, f"position {operation.position}, before its effect")
-        if operation.shard and operation.shard != event.shard:
-            yield _told(operation, event, f"shard {operation.shard}")
-        state = index.keys[operation.key].at(event.position)
+        yield from _check_place_told(index, operation, event)
+        state = index.keys[operation.key].at(event.order)
         told_id, told_version = operation.value.get("id"), operation.value.get("version")
         made = event.id if operation.kind is not OperationKind.SET_PROPERTIES else ""
         if state is not None and not made:
@@ -81,6 +81,33 @@ def check_told(
                 yield _told(operation, event, f"version {told_version}, it is {state.version}")
         if told_id and told_id != made:
             yield _told(operation, event, f"id {told_id}, it is {made}")
+
+
+def _check_place_told(index: LogIndex, operation: Operation, event: LogEvent) -> Iterator[Finding]:
+    if index.has_moved(operation.key) and operation.shard != event.shard:
+        # It was repeated behind a move: the answer is the first one, or names the other shard.
+        return
+    if operation.position and operation.position < event.position:
+        yield _told(operation, event, f"position {operation.position}, before its effect")
+    if operation.shard and operation.shard != event.shard:
+        yield _told(operation, event, f"shard {operation.shard}")
+
+
+def _check_moves(index: LogIndex) -> Iterator[Finding]:
+    """Check that a moved slot is decided about by one shard at a time, the one that has it."""
+    for move in index.legs.broken:
+        yield Finding(
+            FindingKind.VIOLATION,
+            CHECK,
+            f"move {move.move_id} brought slots from shard {move.from_shard}, which had not "
+            f"had them at position {move.from_position}",
+            shard=move.to_shard,
+            events=(f"{move.to_shard}:{move.to_position}",),
+        )
+    for events in index.by_shard.values() if index.moved else ():
+        for event in events:
+            if is_of_slot(event) and not event.leg and index.has_moved(event.key):
+                yield _finding(event, f"{event.key} was decided about by a shard without its slot")
 
 
 def _check_places(events: list[LogEvent], is_complete: bool) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ class _Topic:
 def check_segments(index: LogIndex) -> Iterator[Finding]:
     """Fold the events of every scalable topic and check each state. A topic whose creation is not
     in the log is left out."""
-    for events in index.by_shard.values():
+    for events in index.folded():
         topics: dict[str, _Topic] = {}
         for event in events:
             if event.type in _BIRTHS:

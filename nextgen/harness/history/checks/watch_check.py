@@ -62,6 +62,7 @@ class _Concerns:
 
     def __init__(self, index: LogIndex) -> None:
         self._index = index
+        self._moved = [event for events in index.by_shard.values() for event in events if event.leg]
         self._known: dict[tuple[object, ...], _Concern] = {}
 
     def of(self, opened: WatchOpened) -> _Concern:
@@ -74,7 +75,10 @@ class _Concerns:
                 for event in self._index.by_shard.get(opened.shard, ())
                 if lets_through(event)
             }
-            objects = ((kind_of_event(event), event.key) for event in events.values())
+            found = [*events.values()]
+            # Objects of moved slots may have been born in another shard.
+            found += [each for each in self._moved if lets_through(each)]
+            objects = ((kind_of_event(event), event.key) for event in found)
             known = self._known[key] = _Concern(
                 sorted(events), events, frozenset((kind, name) for kind, name in objects if kind)
             )
@@ -148,7 +152,7 @@ class _Watch:
             yield self._finding(f"received the end of a snapshot at {position} and none had begun")
         if position < self.last_position:
             yield self._finding(f"received a snapshot at {position} after {self.last_position}")
-        expected = _items_at(self.index, self.concern, position)
+        expected = _items_at(self.index, self.concern, self.first.shard, position)
         for difference in _differences(self.items, expected):
             yield self._finding(f"has a snapshot at {position} in which {difference}")
         self.in_snapshot, self.items = False, {}
@@ -213,18 +217,21 @@ class _Watch:
         )
 
 
-def _items_at(index: LogIndex, concern: _Concern | None, position: int) -> Items:
-    """Return the items that a snapshot at ``position`` must have."""
+def _items_at(index: LogIndex, concern: _Concern | None, shard: int, position: int) -> Items:
+    """Return the items that a snapshot of ``shard`` at ``position`` must have."""
     assert concern is not None, "a watch that is judged was opened"
     items: dict[tuple[str, str], Mapping[str, object]] = {}
     for kind, key in concern.objects:
+        order = index.order_at(key, shard, position)
+        if order is None:
+            continue
         if kind is ObjectKind.ASSIGNMENT:
             of_unit = index.units[key]
-            place = bisect_right(of_unit, position, key=lambda event: event.position)
+            place = bisect_right(of_unit, order, key=lambda event: event.order)
             if place and of_unit[place - 1].type == ASSIGNED:
                 items[(kind.value, key)] = _assignment_of(of_unit[place - 1])
             continue
-        state = index.keys[key].at(position)
+        state = index.keys[key].at(order)
         if state is not None and state.exists:
             items[(kind.value, key)] = _state_of(state)
     return items
