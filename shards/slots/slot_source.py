@@ -105,7 +105,7 @@ class SlotSource:
         )
         await self._add(answer, room, touched.keys)
         answer.tail_position = touched.position
-        answer.is_behind = touched.position < applied
+        answer.is_behind = touched.position < applied and not touched.released_at
         place = await self._scan(answer, room, scan, place)
         answer.scanned_kind, answer.scanned_after = place.kind, place.after
         self._state.term.check()

@@ -61,12 +61,14 @@ class TouchedScan:
                 if behind - 1 > read_from:
                     self._take(record.payload, position, read_from)
                 position = behind
+                if found.released_at:
+                    # The asker has to find the release behind its own position, and it is the end.
+                    found.position = found.released_at - 1
+                    return False
                 if position - 1 > found.position:
                     # Whole records: what one command changed is answered together.
                     found.position = position - 1
-                if found.released_at or len(found.keys) >= keys_max:
-                    return False
-                if found.position >= to_position:
+                if len(found.keys) >= keys_max or found.position >= to_position:
                     return False
         return bool(entries)
 
