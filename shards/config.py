@@ -30,7 +30,7 @@ from nextgen.runtime.tls_settings import NO_TLS, TlsSettings
 
 _SNAPSHOT_FLAG = Flag(
     "--snapshot-journal-bytes",
-    "journal of one shard between two snapshots of its view",
+    "journal of one shard that is written before it is cut again",
     str(SNAPSHOT_JOURNAL_BYTES),
 )
 
@@ -61,7 +61,7 @@ class ShardNodeConfig:
     cluster_managers: tuple[Address, ...]
     data_directory: Path
     snapshot_journal_bytes: int = SNAPSHOT_JOURNAL_BYTES
-    """Journal of one shard that is written between two snapshots of its view."""
+    """Journal of one shard that is written before it is cut again."""
     writes_in_flight_max: int = WRITES_IN_FLIGHT_MAX
     """Cost of a shard's writes that are decided and not committed; beyond it they wait in turn."""
     tenant_writes_waiting_max: int = WRITES_WAITING_PER_TENANT_MAX

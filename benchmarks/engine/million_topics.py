@@ -4,7 +4,7 @@
 
 A real cluster (one shard, three replicas in three processes), topics created through the client
 library by a process of its own. Then, with single creates going on and timed all the while:
-a snapshot is written, the leader is killed, a follower loses its disk and gets a snapshot. Prints
+the log is cut, the leader is killed, a follower loses its disk and gets a snapshot. Prints
 its steps and one JSON line last.
 
 - ``create_per_s``: per step of ``--step`` topics; ``rss_mb``, ``pss_mb``: per shard node
@@ -13,7 +13,7 @@ its steps and one JSON line last.
 - ``leader_change_ms``: from SIGKILL of the leader to the next create that is acknowledged
 - ``restart_ms``: from the start of the killed process until it is ready and its view is complete
 - ``catch_up_ms``: the same for a node whose data directory was removed, by snapshot transfer
-- ``commit_stall_ms_max``: the slowest create while a snapshot was written, cut and sent
+- ``commit_stall_ms_max``: the slowest create while the log was cut, or a snapshot sent
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ POLL_S = 0.2
 DEADLINE_S = 300.0
 PROBE_PAUSE_S = 0.005
 
-_SNAPSHOTS = "replication_snapshots_written_total"
-_SNAPSHOT_S = "replication_snapshot_write_seconds"
+_COMPACTIONS = "replication_compactions_total"
 _INSTALLED = "replication_snapshots_installed_total"
 
 
 class SmallLogPlan(ClusterPlan):
-    """A plan whose shard nodes write a snapshot after ``log_bytes`` of journal."""
+    """A plan whose shard nodes cut their logs after ``log_bytes``."""
 
     log_bytes = 64 * 1024 * 1024
 
@@ -232,27 +231,23 @@ class Measurement:
             journal_mb=[round(size / 1e6, 1) for size in found["journal"]],
         )
 
-    async def snapshot_under_load(self) -> None:
-        """Let the log grow until every replica has written another snapshot."""
-        before = {node: (await self.numbers(node))[_SNAPSHOTS] for node in self.nodes}
+    async def compact_under_load(self) -> None:
+        """Let the log grow until every replica has cut it again."""
+        before = {node: (await self.numbers(node))[_COMPACTIONS] for node in self.nodes}
         async with probing(self.target) as probe, updating(self.target, self.options.rate):
             began = time.perf_counter()
-            ends: dict[str, tuple[float, float]] = {}
+            ends: dict[str, float] = {}
             async with timeout(DEADLINE_S):
                 while len(ends) < len(self.nodes):
                     for node in self.nodes:
                         numbers = await self.numbers(node)
-                        if node not in ends and numbers[_SNAPSHOTS] > before[node]:
-                            ends[node] = time.perf_counter(), numbers[_SNAPSHOT_S] * 1000
+                        if node not in ends and numbers[_COMPACTIONS] > before[node]:
+                            ends[node] = time.perf_counter()
                     await asyncio.sleep(POLL_S)
             await asyncio.sleep(1)  # What is cut behind it is part of it.
             median, p99 = probe.percentiles_ms(began)
-            stalls = [
-                probe.slowest_ms(end - ms / 1000 - POLL_S - 0.5, end + 1)
-                for end, ms in ends.values()
-            ]
+            stalls = [probe.slowest_ms(end - POLL_S - 0.5, end + 1) for end in ends.values()]
         self.note(
-            snapshot_ms=[round(ms) for _, ms in ends.values()],
             commit_stall_ms_max=max(stalls),
             create_ms_p50_during=median,
             create_ms_p99_during=p99,
@@ -295,7 +290,7 @@ class Measurement:
         self.note(topics=topics, create_per_s=rates)
         await asyncio.sleep(SETTLE_S)
         self.measure_memory()
-        await self.snapshot_under_load()
+        await self.compact_under_load()
         self.measure_disk(topics)
         await self.catch_up()
         await self.change_leaders(topics)

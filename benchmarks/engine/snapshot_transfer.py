@@ -93,7 +93,7 @@ async def commit_for_ever(log: ReplicatedLog, latencies_ms: list[float]) -> None
 
 async def measure(directory: Path, size: int, chunk_bytes: int) -> dict[str, float]:
     config = RaftConfig(
-        snapshot_tail_entries=0, journal_segment_bytes=64 * 1024, snapshot_chunk_bytes=chunk_bytes
+        log_tail_entries=0, journal_segment_bytes=64 * 1024, snapshot_chunk_bytes=chunk_bytes
     )
     members = [NodeId("node-1"), NodeId("node-2"), NodeId("node-3")]
     hosts = [
@@ -118,7 +118,7 @@ async def measure(directory: Path, size: int, chunk_bytes: int) -> dict[str, flo
     log, small = await wait_leader(present), await wait_leader(others)
     for _ in range(40):
         await log.propose(Record(os.urandom(10_000), 1))
-    await log.take_snapshot()
+    await log.compact()
     latencies_ms: list[float] = []
     task = asyncio.create_task(commit_for_ever(small, latencies_ms))
     await asyncio.sleep(1)

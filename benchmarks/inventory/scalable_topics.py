@@ -9,7 +9,6 @@ Prints its steps and one JSON line last; of each pair ``scalable`` and ``ordinar
 
 - ``create_per_s``: creates through the client library, 1,000 in a request, four requests at a time
 - ``view_bytes_per_topic``, ``log_bytes_per_topic``: of one replica, the largest of three
-- ``snapshot_bytes_per_topic``: of a snapshot that is written at the end
 - ``rss_mb``: resident memory of each shard node after the creates
 - ``failover_ms``: from SIGKILL of the shard's leader to the first create that was sent later and is
   acknowledged, as ``nextgen perf failover`` measures it; all, and their median
@@ -27,12 +26,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import os
-import random
 import sqlite3
-import statistics
 import sys
 import time
 from contextlib import AsyncExitStack, closing
@@ -41,13 +37,11 @@ from typing import Any
 
 from benchmarks.support.node_metrics import metrics_of
 from nextgen.cli.local.cluster import LocalCluster
-from nextgen.cli.local.plan import ClusterPlan, ClusterSize, NodePlan
+from nextgen.cli.local.plan import ClusterSize
 from nextgen.client import Client, NewTopic
 from nextgen.harness.perf.bench import Bench, bench
 from nextgen.harness.perf.failover import Counts, measure_failover
 from nextgen.kernel.limits.cluster import (
-    JOURNAL_SEGMENT_BYTES,
-    PROPERTY_VALUE_BYTES_MAX,
     TOPICS_PER_CREATE_MAX,
 )
 from nextgen.tasks.timeouts import timeout
@@ -130,59 +124,6 @@ class Inventory:
     def rss_mb(self) -> list[float | None]:
         return [self.bench.memory_mb(each.node_id) for each in self._nodes]
 
-    async def write_snapshots(self) -> None:
-        """Restart each node with the shortest log, and change one topic until each has cut it."""
-        plan = self.cluster.plan
-        self.cluster.plan = ShortLogPlan(plan.cluster_id, plan.size, plan.nodes)
-        for node in self._nodes:
-            await self.cluster.kill(node.node_id)
-            await self.cluster.start_node(node.node_id)
-            await self.cluster.wait_ready([node.node_id])
-        name, turns = self.topic(0).name, itertools.count()
-        async with timeout(WAIT_S), Client(list(self.bench.targets)) as client:
-
-            async def change() -> None:
-                # A value that is there already would be no event.
-                values = [f"{next(turns)}".ljust(PROPERTY_VALUE_BYTES_MAX, "x") for _ in range(3)]
-                await client.set_topic_properties(name, dict(zip("abc", values, strict=True)))
-
-            while not all(list(each.glob("snapshots/*.db")) for each in self.folders()):
-                await asyncio.gather(*(change() for _ in range(8)))
-
-    async def wrong_layouts(self) -> int:
-        """Return how many topics drawn by chance do not have the segments they began with."""
-        chance = random.Random(2)
-        wrong = 0
-        async with Client(list(self.bench.targets)) as client:
-            for number in chance.sample(range(self.created), min(DRAWN, self.created)):
-                layout = await client.get_scalable_topic(self.topic(number).name)
-                wrong += layout is None or len(layout.segments) != segments_of(number)
-        return wrong
-
-    def figures(self) -> dict[str, Any]:
-        return {
-            "create_per_s": round(self.created / self.create_s),
-            "failover_ms": [round(each) for each in self.failover_ms],
-            "failover_ms_p50": round(statistics.median(self.failover_ms), 1),
-        }
-
-    def bytes_per_topic(self, pattern: str) -> int:
-        """Return what the files of a node take, the largest of three."""
-        largest = max(
-            sum(path.stat().st_size for path in each.glob(pattern)) for each in self.folders()
-        )
-        return round(largest / self.created)
-
-
-class ShortLogPlan(ClusterPlan):
-    """A plan whose shard nodes write a snapshot after as little log as they may."""
-
-    def arguments(self, node: NodePlan, data_dir: Path) -> list[str]:
-        given = super().arguments(node, data_dir)
-        if node.kind == "shard-node":
-            given += ["--snapshot-journal-bytes", str(JOURNAL_SEGMENT_BYTES)]
-        return given
-
 
 def segments_of(number: int) -> int:
     return 1 if number % 10 else 4
@@ -231,8 +172,6 @@ async def run(both: dict[str, Inventory], topics: int, kills: int) -> dict[str, 
     for name, each in both.items():
         found[name] |= each.figures()
         found[name]["view_bytes_per_topic"] = each.bytes_per_topic("view/view.*.sqlite")
-        await each.write_snapshots()
-        found[name]["snapshot_bytes_per_topic"] = each.bytes_per_topic("snapshots/*.db")
     index_ms, plans = ask_view(scalable.folders()[0])
     ratio = found["scalable"]["failover_ms_p50"] / found["ordinary"]["failover_ms_p50"]
     uses_indexes = all(QUESTIONS[flag] in plan for flag, plan in plans.items())

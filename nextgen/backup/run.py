@@ -50,7 +50,7 @@ from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.shard_service_pb2 import CutResponse
 
 ATTEMPTS = 5
-"""Attempts to close the cut, and to keep up with a log that is cut behind a snapshot."""
+"""Attempts to close the cut, and to keep up with a log that is cut meanwhile."""
 
 
 @dataclass(slots=True)

@@ -84,10 +84,11 @@ class RaftConfig:
     """One journal file. A smaller one than the largest entry is for tests only."""
 
     snapshot_journal_bytes: int = SNAPSHOT_JOURNAL_BYTES
-    """A snapshot starts when this much journal was written since the last one."""
+    """The log is compacted when this much of it was written since the last time."""
 
-    snapshot_tail_entries: int = 4_096
-    """Entries kept behind a snapshot, so that a replica that was away briefly needs no copy."""
+    log_tail_entries: int = 4_096
+    """Entries kept that the view has on disk, so that a replica that was away briefly needs no
+    snapshot."""
 
     pinned_log_bytes_max: int = PINNED_LOG_BYTES_MAX
     """Log that only pins keep; beyond it the pin that keeps most is broken."""

@@ -196,7 +196,7 @@ class LogStatus:
     pinned_bytes: int = 0  # Log that is kept for pins alone.
     log_readers: int = 0  # Pins with a name, which survive a restart.
     readers_expired: int = 0  # Named readers that did not renew, since the replica was opened.
-    snapshots: int = 0  # Written since the replica was opened.
+    snapshots: int = 0  # Written for followers since the replica was opened.
     snapshots_installed: int = 0  # Snapshots that a leader sent.
     snapshot_ms: float = 0.0  # What writing the newest of them took.
     records_waiting: int = 0  # Proposed here and not yet in an entry.
@@ -347,7 +347,7 @@ class ReplicatedLog(Protocol):
         ``from_position`` is beyond the last committed event.
 
         Raises:
-            PositionCompacted: The log was cut behind a snapshot.
+            PositionCompacted: The log was cut there.
         """
         ...
 
@@ -434,8 +434,8 @@ class ReplicatedLog(Protocol):
         """Return the named readers of this replica, by name."""
         ...
 
-    async def take_snapshot(self) -> AppliedPoint:
-        """Write a snapshot and cut the log behind it."""
+    async def compact(self) -> AppliedPoint:
+        """Make the view durable, cut the log behind it, and return the durable point."""
         ...
 
     async def stop(self) -> None: ...

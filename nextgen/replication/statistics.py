@@ -27,10 +27,12 @@ class ReplicaStatistics:
     """Elections won."""
     truncations: int = 0
     """Uncommitted entries that a leader cut off."""
+    compactions: int = 0
+    """Times that the view was made durable and the log cut behind it."""
     snapshots: int = 0
-    """Snapshots written."""
+    """Snapshots written for followers."""
     last_snapshot_ms: float = 0.0
-    """Duration of the newest snapshot, until the view was durable too."""
+    """Duration of writing the newest snapshot."""
     snapshots_installed: int = 0
     """Snapshots that came from a leader."""
 

@@ -112,8 +112,8 @@ class MeasuredLog:
     def readers(self) -> Sequence[LogReader]:
         return self._log.readers()
 
-    async def take_snapshot(self) -> AppliedPoint:
-        return await self._log.take_snapshot()
+    async def compact(self) -> AppliedPoint:
+        return await self._log.compact()
 
     async def stop(self) -> None:
         self.close()

@@ -264,7 +264,7 @@ async def test_a_snapshot_names_the_applied_point_and_the_log_goes_on(subject: S
     (commit,) = await propose_all(subject.log, Record(b"a", 4))
     await subject.log.wait_applied(commit.index)
 
-    point = await subject.log.take_snapshot()
+    point = await subject.log.compact()
     await propose_all(subject.log, Record(b"b", 1))
 
     assert (point.index, point.position) == (commit.index, 4)
@@ -439,7 +439,7 @@ async def test_a_cut_log_reports_the_oldest_position_that_is_left(tmp_path: Path
         await propose_all(log, Record(bytes(10_000).replace(b"\0", b"x"), 1))
     await log.wait_position(20)
 
-    await log.take_snapshot()
+    await log.compact()
 
     oldest = log.status.first_position
     assert oldest > 1
@@ -460,7 +460,7 @@ async def test_a_snapshot_leaves_what_is_pinned_until_it_is_released(tmp_path: P
     await log.wait_position(20)
     pin = log.pin("reader", 1)
 
-    await log.take_snapshot()
+    await log.compact()
     assert log.status.pinned_bytes > 0
     assert log.read(1, events_max=1, bytes_max=EVERYTHING)[0].first_position == 1
 
@@ -476,12 +476,12 @@ async def test_the_fake_leaves_what_is_pinned_until_it_is_released() -> None:
         await propose_all(log, Record(b"a", 2))
     pin = log.pin("reader", 4)
 
-    await log.take_snapshot()
+    await log.compact()
     assert log.read(4, events_max=1, bytes_max=EVERYTHING)[0].first_position == 3
     assert log.status.first_position == 3
 
     pin.release()
-    await log.take_snapshot()
+    await log.compact()
     assert log.status.first_position == 11
 
 

@@ -127,7 +127,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
         "test_as_many_chunks_are_in_flight_as_may_be_and_not_one_more",
     ),
     "SNAPSHOT_REWINDS_MAX": ("test_a_receiver_that_always_wants_another_chunk_is_given_up",),
-    "SNAPSHOT_TAIL_BYTES_MAX": ("test_no_more_than_so_many_bytes_before_a_snapshot_stay",),
+    "LOG_TAIL_BYTES_MAX": ("test_no_more_than_so_many_bytes_that_the_view_has_stay",),
     "SUBSCRIPTIONS_PER_TOPIC_MAX": ("test_a_topic_has_so_many_subscriptions_and_no_more",),
     "SUBSCRIPTION_CONSUMERS_MAX": ("test_consumers_have_a_limit",),
     "SUBSCRIPTION_PROPERTIES_BYTES_MAX": ("test_the_properties_of_a_subscription_have_a_limit",),

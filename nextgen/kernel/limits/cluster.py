@@ -425,8 +425,8 @@ DELETION_ATTEMPTS_PER_TERM_MAX = 2**32
 
 # Journal and view store ----------------------------------------------------------------------
 
-JOURNAL_SEGMENT_BYTES = 16 * 1024 * 1024
-"""One preallocated journal file: four of the largest entries, and the unit that is cut."""
+JOURNAL_SEGMENT_BYTES = 8 * 1024 * 1024
+"""One preallocated journal file: room for the largest entry twice, and the unit that is cut."""
 
 JOURNAL_CACHE_BYTES = 8 * 1024 * 1024
 """Newest payloads that one journal keeps in memory, for followers that keep up."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 # Snapshots -------------------------------------------------------------------------------------
 
-SNAPSHOT_JOURNAL_BYTES = 256 * 1024 * 1024
-"""Journal written between two snapshots of a view: a restart reads no more than this and the pinned
-log, and a view of some hundred MB is not copied more often than it is rewritten."""
+SNAPSHOT_JOURNAL_BYTES = 32 * 1024 * 1024
+"""Log written before it is cut again behind what the view has on disk, which costs a few syncs. A
+restart reads no more than this, the tail and the pinned log."""
 
-SNAPSHOT_TAIL_BYTES_MAX = 64 * 1024 * 1024
-"""Log kept behind a snapshot for followers that were away briefly, however large its entries."""
+LOG_TAIL_BYTES_MAX = 8 * 1024 * 1024
+"""Log kept that the view has on disk, for followers that were away briefly, however large its
+entries: sixty thousand creates. A view of a million topics is copied faster than more of them
+are folded."""
+
+LOG_REST_MS = 30_000
+"""Time without a new entry after which the log is cut, however little was written: longer than
+pauses of a load, and a few syncs for each shard that somebody wrote to."""
 
 SNAPSHOTS_KEPT_MAX = 2
-"""Complete snapshots of one replica: the newest, and an older one while it is being sent."""
+"""Complete snapshots of one replica: one that is being sent, and a newer one."""
 
 VIEW_PACE_BYTES = 4 * 1024 * 1024
 """Bytes of a copied view that are written between two syncs: a concurrent sync of a journal waits

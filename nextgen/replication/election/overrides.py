@@ -226,7 +226,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]  # The library carries no 
         return False
 
     def _SyncObj__tryLogCompaction(self) -> None:
-        """Do nothing: the journal is cut behind a snapshot."""
+        """Do nothing: the journal is cut behind the view."""
 
     def _checkCommandsToApply(self) -> None:
         """Do nothing: the group commit fills entries."""

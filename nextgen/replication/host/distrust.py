@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from nextgen.replication.journal.journal import Journal
 from nextgen.replication.ports import StateMachine
 from nextgen.replication.snapshot.files import SnapshotFiles
 from nextgen.storage.disk import Storage
@@ -28,20 +27,15 @@ def note_distrust(storage: Storage, directory: Path) -> None:
 
 
 def begin_again_if_distrusted(
-    storage: Storage, directory: Path, journal: Journal, files: SnapshotFiles, view: StateMachine
+    storage: Storage, directory: Path, files: SnapshotFiles, view: StateMachine
 ) -> None:
-    """Empty the view if it was found wrong, so that it is built from the log or by a leader.
-
-    The log itself is sound. If its beginning was compacted, the rest cannot rebuild the view: the
-    leader has to send everything, as to a replica that lost its disk. Blocks.
+    """Empty the view if it was found wrong, so that it is built from the log, which is sound, or by
+    a leader's snapshot if the beginning of the log was compacted. Blocks.
     """
     if _NOTE not in storage.list_names(directory):
         return
     _logger.warning("%s: the view had diverged and is built again", directory)
     view.quarantine()
     files.remove_all()
-    if journal.base_index:
-        journal.start_over()
-        journal.sync()
     storage.unlink(directory / _NOTE)
     storage.sync_directory(directory, label="group.trusted_again")

@@ -256,9 +256,9 @@ class PySyncObjGroup:
     def readers(self) -> Sequence[LogReader]:
         return self._readers.readers()
 
-    async def take_snapshot(self) -> AppliedPoint:
+    async def compact(self) -> AppliedPoint:
         self._check_running()
-        return await self._snapshots.take()
+        return await self._snapshots.compact()
 
     async def stop(self) -> None:
         if self._stopping is None:
@@ -295,7 +295,7 @@ class PySyncObjGroup:
     def applied(self, point: AppliedPoint) -> None:
         self._index_waiters.advance(point.index)
         self._position_waiters.advance(point.position)
-        self._snapshots.take_if_due()
+        self._snapshots.compact_if_due()
 
     def role_may_have_changed(self) -> None:
         replica, last = self._replica, self._last_role

@@ -81,7 +81,14 @@ _COUNTERS: Mapping[str, tuple[str, Callable[[ReplicaStatistics], float]]] = {
     "commits": ("Records committed by this leader.", lambda counts: counts.commits),
     "entries": ("Entries appended here.", lambda counts: counts.entries),
     "truncated_entries": ("Uncommitted entries cut off.", lambda counts: counts.truncations),
-    "snapshots_written": ("Snapshots written.", lambda counts: counts.snapshots),
+    "compactions": (
+        "Times that the log was cut behind what its view has on disk.",
+        lambda counts: counts.compactions,
+    ),
+    "snapshots_written": (
+        "Snapshots written for followers that the log does not reach back to.",
+        lambda counts: counts.snapshots,
+    ),
     "snapshots_installed": (
         "Snapshots that came from a leader.",
         lambda counts: counts.snapshots_installed,

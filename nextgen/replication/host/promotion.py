@@ -131,7 +131,7 @@ def _promote(
     present: Configuration,
     change: Upgrade | None,
 ) -> Promotion:
-    applied = join_view(journal, view, files, directory)
+    applied = join_view(journal, view, files, directory, has_others=False)
     for index in range(applied.index + 1, journal.last_index + 1):
         # All entries: each may have been acknowledged with the help of the lost replicas.
         entry = journal.entry(index)
@@ -154,7 +154,6 @@ def _promote(
     journal.sync()
     view.begin_generation(point, change)
     files.remove_all()
-    files.write(view)
     journal.set_unverified(0)
     journal.reset_to(
         point.index, point.term, point.position, Configuration((node_id,), (), point.index)

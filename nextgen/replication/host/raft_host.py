@@ -239,6 +239,7 @@ class PySyncObjHost:
         journal, files, readers, view, applied = await self._blocking(
             lambda: self._open_files(
                 group_id,
+                given,
                 state_machine,
                 journal_broke,
                 rejoining=rejoining,
@@ -303,6 +304,7 @@ class PySyncObjHost:
     def _open_files(
         self,
         group_id: GroupId,
+        given: Configuration,
         state_machine: StateMachine | Callable[[], StateMachine],
         on_broken: Callable[[JournalBroken], None],
         *,
@@ -335,8 +337,11 @@ class PySyncObjHost:
             )
             files.prepare()
             view = state_machine() if callable(state_machine) else state_machine
-            begin_again_if_distrusted(self._storage, directory, journal, files, view)
-            applied = join_view(journal, view, files, directory)
+            begin_again_if_distrusted(self._storage, directory, files, view)
+            voters = (journal.configuration or given).voters
+            has_others = any(voter != self._node_id for voter in voters)
+            applied = join_view(journal, view, files, directory, has_others=has_others)
+            files.drop_up_to(applied.index)
             files.partial.drop_if_behind(applied.index)
             readers = ReadersFile(self._storage, directory)
             return journal, files, readers, view, applied
@@ -421,6 +426,7 @@ class PySyncObjHost:
             for group in groups:
                 group.engine.disk.look(free_bytes)
                 group.engine.heartbeat(late_ms)
+                group.snapshots.compact_if_at_rest()
         self._schedule_heartbeat()
 
     async def _blocking(self, work: Callable[[], T]) -> T:

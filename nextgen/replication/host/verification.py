@@ -1,12 +1,14 @@
 """Rebuilds a view from its log beside the one in use, and compares the two.
 
-    the log's beginning, or the newest snapshot ──replayed──▶ a view of its own, ``rebuilt``
-    the view in use, pinned at one entry        ──scanned───▶ digest of the rows as they are
-                                                              and what the view says it should be
+    the log's beginning, or a copy of the view ──replayed──▶ a view of its own, ``rebuilt``
+    the view in use, pinned at one entry       ──scanned───▶ digest of the rows as they are
+                                                             and what the view says it should be
 
-The three are the same at the same entry, unless the fold, the disk or a person changed a
-row. The log is read on the event loop, a little at a time; everything else is done on a thread
-that rests as long as it works, so the replica goes on serving.
+The three are the same at the same entry, unless the fold, the disk or a person changed a row. Where
+the beginning of the log was cut, only the view has what it said: the rebuilt one begins as its
+copy, and what is compared are its rows with its digest, which the fold keeps. The log is read on
+the event loop, a little at a time; everything else is done on a thread that rests as long as it
+works, so the replica goes on serving.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from nextgen.replication.ports import AppliedPoint, Entry, PositionCompacted
 from nextgen.replication.protocol.entry_codec import decode_records
 from nextgen.replication.retention.log_retention import Pin
 from nextgen.replication.view.digest import batches_of
-from nextgen.replication.view.store import PinnedState, ViewStore
+from nextgen.replication.view.store import FIRST_VIEW_NAME, PinnedState, ViewStore
 from nextgen.tasks.timeouts import timeout
 
 T = TypeVar("T")
@@ -46,7 +48,7 @@ POSITION_WAIT_MS = 10_000
 class Verified:
     """The findings. Equal digests mean equal views."""
 
-    from_position: int  # Of the snapshot it began with, 0 for the log's beginning.
+    from_position: int  # Of the copy it began with, 0 for the log's beginning.
     position: int
     events_replayed: int
     rebuilt_digest: int
@@ -112,7 +114,7 @@ class ViewVerification:
 
     @asynccontextmanager
     async def _replay(self, executor: Executor, at_position: int) -> AsyncIterator[_Replay]:
-        """Yield a view that begins where the log, or the newest snapshot, does."""
+        """Yield a view that begins where the log does, or as a copy of the view."""
         journal, retention = self._group.engine.journal, self._group.snapshots.retention
         hold = retention.hold_entries("verify", journal.first_index)
         view: ViewStore | None = None
@@ -136,20 +138,9 @@ class ViewVerification:
         needed = self._view.bytes_on_disk() + 2 * DISK_RESERVE_BYTES
         if shutil.disk_usage(self._directory).free < needed:
             raise Overloaded(f"the disk has no room for a second view of {needed:,} bytes")
-        view = self._open_rebuilt(self._directory)
         if base_index:
-            self._install_newest(view, base_index)
-        return view
-
-    def _install_newest(self, view: ViewStore, base_index: int) -> None:
-        files = self._group.snapshots.files
-        snapshot = files.hold(base_index)
-        if snapshot is None:
-            raise Unavailable(f"there is no snapshot at entry {base_index} or later: try again")
-        try:
-            view.install_snapshot(snapshot.path)
-        finally:
-            files.release()
+            self._view.write_snapshot(self._directory / FIRST_VIEW_NAME)
+        return self._open_rebuilt(self._directory)
 
     def _index_of(self, position: int) -> int | None:
         """Return the entry behind which every replica is compared, if the log still has it."""

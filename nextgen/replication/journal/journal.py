@@ -312,16 +312,6 @@ class Journal:
         self._record(Kind.HARD_STATE, term=term, payload=(voted_for or "").encode())
         self._state.hard_term, self._state.voted_for = term, voted_for or ""
 
-    def start_over(self) -> None:
-        """Empty the log and make all of its entries unverified: see ``journal.unverified``.
-
-        For a replica whose view cannot be built from the rest of its log. A leader sends
-        everything again; until then this replica does not vote. The log's configurations are
-        dropped too: they may never have been committed.
-        """
-        self.set_unverified(max(self._state.unverified_index, self.last_index, 1))
-        self.reset_to(0, 0, 0)
-
     def set_unverified(self, unverified_index: int) -> None:
         """Note up to where this replica may have forgotten its promises; 0: it may vote once that
         is durable. See ``nextgen.replication.journal.unverified``."""

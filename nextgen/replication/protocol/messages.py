@@ -88,7 +88,7 @@ _FIELDS: dict[str, dict[str, int | type]] = {
 # Fields that an earlier version neither sends nor reads.
 _OPTIONAL_FIELDS: dict[str, dict[str, int | type]] = {
     "snapshot_answer": {"installing": bool},
-    "append_answer": {"hurry": bool},
+    "append_answer": {"hurry": bool, "wants_snapshot": RAFT_NUMBER_MAX},
     "pre_vote_answer": {"log_is_empty": bool, "term_is_known": bool},
 }
 
@@ -125,6 +125,10 @@ TERM_IS_KNOWN_FIELD = "term_is_known"
 EXPEDITE_FIELD = "hurry"
 """In ``append_answer``: a reader waits for commits here, so the leader expedites them.
 The key keeps its name, because it is part of the protocol between releases."""
+
+SNAPSHOT_WANTED_FIELD = "wants_snapshot"
+"""In ``append_answer``: this view ends before its log begins, so that entries do not help it. The
+index that a snapshot must have reached."""
 
 DIGEST_FIELD = "digest"
 """In ``append_answer``: scheme, index, position and digest of the newest digest point."""

@@ -34,6 +34,8 @@ _logger = logging.getLogger(__name__)
 class AppliedLog(Protocol):
     """The reads of the log that the applier needs."""
 
+    @property
+    def base_index(self) -> int: ...
     def entries(self, from_index: int, to_index: int, bytes_max: int) -> Sequence[JournalEntry]: ...
     def index_of_position(self, position: int) -> int: ...
 
@@ -75,7 +77,9 @@ class Applier:
         self._limit = applied.index
         self._committed_position = applied.position
         self._commit_times: deque[tuple[int, float]] = deque()
-        self._paused = False
+        self.awaits_snapshot = applied.index < log.base_index
+        """True while the view ends before the log begins, so that only a snapshot helps."""
+        self._paused = self.awaits_snapshot
         self._batch_began_at: float | None = None
         self.applied = applied
         self.stalled: str | None = None
@@ -121,7 +125,7 @@ class Applier:
 
     def resume_from(self, applied: AppliedPoint) -> None:
         """Continue behind ``applied``, the point of the installed snapshot."""
-        self._paused = False
+        self._paused = self.awaits_snapshot = applied.index < self._log.base_index
         self.applied = applied
         self._limit = max(self._limit, applied.index)
         self._on_applied(applied)

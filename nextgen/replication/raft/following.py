@@ -21,6 +21,7 @@ from nextgen.replication.protocol.messages import (
     CONFIGURATION_FIELD,
     DIGEST_FIELD,
     EXPEDITE_FIELD,
+    SNAPSHOT_WANTED_FIELD,
 )
 from nextgen.replication.raft.append_rules import FollowOutcome, follow_append
 from nextgen.replication.raft.applier import Applier
@@ -117,6 +118,7 @@ class Following:
         is_usual = (
             not replica.stopped
             and not replica.installing
+            and not replica.applier.awaits_snapshot
             and core.term == heartbeat.term
             and core.leader_id == sender
             and not core.campaigns
@@ -206,6 +208,8 @@ class Following:
         }
         if self._expedited:
             message[EXPEDITE_FIELD] = True
+        if self._replica.applier.awaits_snapshot:
+            message[SNAPSHOT_WANTED_FIELD] = self._replica.journal.base_index
         return message
 
     def _verify_if_covered(self, message: Message, agreed: int) -> None:

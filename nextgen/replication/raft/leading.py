@@ -15,7 +15,7 @@ from nextgen.replication.journal.sync_watch import SyncWatch
 from nextgen.replication.mesh.frames import Message, RemoteProtocolError
 from nextgen.replication.ports import ChangeKind, Configuration, MemberChange, NodeId
 from nextgen.replication.protocol.membership import after_change, encode_configuration
-from nextgen.replication.protocol.messages import DIGEST_FIELD
+from nextgen.replication.protocol.messages import DIGEST_FIELD, SNAPSHOT_WANTED_FIELD
 from nextgen.replication.protocol.quorum import next_commit_index
 from nextgen.replication.raft.applier import Applier
 from nextgen.replication.raft.disk_room import DiskRoom
@@ -109,6 +109,9 @@ class Leading:
         # It may have begun to wait for a commit that is here already.
         self._notice_commit_soon(leadership)
         replica.divergence.heard(sender, message.get(DIGEST_FIELD))
+        wanted_index = message.get(SNAPSHOT_WANTED_FIELD, 0)
+        if 0 < wanted_index <= replica.applier.applied.index:
+            leadership.replicator.send_snapshot(sender)
         if self._answer_matters(leadership, sender):
             replica.kick()
 

@@ -76,8 +76,8 @@ class RaftReplica:
         self.journal = journal
         self.config = config
         self.statistics = ReplicaStatistics()
-        self.commit_index = applied.index
-        self.commit_position = applied.position
+        self.commit_index = max(applied.index, journal.base_index)  # It was cut once committed.
+        self.commit_position = max(applied.position, journal.base_position)
         self.leadership: Leadership | None = None
         self.stopped = self.installing = False
         self._link = link
@@ -476,7 +476,7 @@ class RaftReplica:
     def _may_campaign(self) -> bool:
         return (
             not self.stopped
-            and not self.installing
+            and not (self.installing or self.applier.awaits_snapshot)
             and not self.journal.unverified_index
             and not self.disk.is_stalled
             and not self._is_disk_stuck()

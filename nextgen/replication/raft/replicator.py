@@ -225,6 +225,10 @@ class Replicator:
             # ``next_index``: it is the only sign that a message was lost.
             follower.restart_from(index)
 
+    def send_snapshot(self, node_id: NodeId) -> None:
+        """Send a snapshot, unless that is under way; entries go on as they did."""
+        self._start_snapshot(node_id)
+
     def send_entries(self, commit_index: int, read_round: int) -> None:
         """Send every follower the entries that it lacks, as far as its window allows.
 
@@ -312,7 +316,7 @@ class Replicator:
         previous = follower.next_index - 1
         if previous < self._log.base_index:
             follower.needs_snapshot = True
-            self._start_snapshot(follower.node_id)
+            self.send_snapshot(follower.node_id)
             return
         last = min(end, previous + ENTRIES_PER_MESSAGE_MAX)
         entries = self._log.entries(follower.next_index, last, ENTRY_BYTES_MAX)

@@ -1,11 +1,11 @@
 """Which part of a replica's log may be compacted, and which pins retain the rest.
 
-    cut ... │ pinned by readers │ the last entries before the snapshot │ since the snapshot
-            └── PINNED_LOG_BYTES_MAX └── snapshot_tail_entries
+    cut ... │ pinned by readers │ the last entries that the view has on disk │ since then
+            └── PINNED_LOG_BYTES_MAX └── log_tail_entries, LOG_TAIL_BYTES_MAX
 
-The log is compacted up to a durable snapshot, never further. A pin retains entries before that;
-when pins retain too much, the one that retains most is broken. Files are removed a few at a time,
-because appends wait for the same disk.
+The log is compacted up to what the view has on disk, never further. A pin retains entries before
+it; when pins retain too much, the one that retains most is broken. Files are removed a few at a
+time, because appends wait for the same disk.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.snapshot import (
     LOG_CUT_SEGMENTS_MAX,
     LOG_PINS_MAX,
+    LOG_TAIL_BYTES_MAX,
     PINNED_LOG_BYTES_MAX,
-    SNAPSHOT_TAIL_BYTES_MAX,
 )
 from nextgen.replication.ports import PositionCompacted
 
@@ -90,7 +90,7 @@ class LogRetention:
         self._log = log
         self._pinned_bytes_max = pinned_bytes_max
         self._pins: list[Pin] = []
-        self._allowed = 0  # Entries before it are in a durable snapshot.
+        self._allowed = 0  # The view has the entries before it on disk.
         self._cut: asyncio.Future[None] | None = None
         self._stopped = False
         self.broken = 0
@@ -129,18 +129,18 @@ class LogRetention:
             self._pins.remove(pin)
             self._go_on()
 
-    def snapshot_taken(self, index: int, *, tail_entries: int) -> None:
-        """Remove the entries before ``index``, the last one in a durable snapshot, except the last
-        ``tail_entries`` of them if they are no more than ``SNAPSHOT_TAIL_BYTES_MAX``."""
+    def view_durable(self, index: int, *, tail_entries: int) -> None:
+        """Remove the entries up to ``index``, the last one that the view has on disk, except the
+        last ``tail_entries`` of them if they are no more than ``LOG_TAIL_BYTES_MAX``."""
         log, end = self._log, index + 1
         first = max(log.first_index, end - tail_entries)
-        least = log.bytes_before(end) - SNAPSHOT_TAIL_BYTES_MAX
+        least = log.bytes_before(end) - LOG_TAIL_BYTES_MAX
         tail = range(first, max(first, end))
         short_enough = bisect_left(tail, True, key=lambda at: log.bytes_before(at) >= least)
         self.allow_cut_before(first + short_enough)
 
     def allow_cut_before(self, index: int) -> None:
-        """Note that a durable snapshot covers the entries before ``index``, and compact."""
+        """Note that the view has the entries before ``index`` on disk, and compact."""
         self._allowed = max(self._allowed, index)
         self._break_pins()
         self._go_on()

@@ -2,7 +2,9 @@
 
     snapshot-<index>-<term>-<position>-<crc32c of the file>.db
 
-The newest one is kept, and one older that is being sent: at most ``SNAPSHOTS_KEPT_MAX``.
+There is one only while it is on its way: written for a follower and not yet installed there, or
+interrupted; received and not yet installed here. Nothing rests on one that is lost. A newer one
+beside one that is being sent makes two, ``SNAPSHOTS_KEPT_MAX``.
 """
 
 from __future__ import annotations
@@ -61,9 +63,6 @@ class SnapshotFiles:
         for name in self._storage.list_names(self._directory):
             if name.startswith(_WRITING):
                 self._storage.unlink(self._directory / name)
-        # A process that was killed may have named a snapshot and not synced the name: the log is
-        # cut behind every complete snapshot.
-        self._storage.sync_directory(self._directory, label="snapshot.prepared")
         self.partial.drop_if_behind(applied_index)
 
     def newest(self) -> tuple[Path, AppliedPoint] | None:
@@ -82,7 +81,7 @@ class SnapshotFiles:
         return None
 
     def write(self, state_machine: StateMachine) -> AppliedPoint:
-        """Copy the view, durably, and remove older copies."""
+        """Copy the view, and remove older copies but the one that is being sent."""
         path = self._directory / _WRITING
         self._storage.unlink(path)
         point = state_machine.write_snapshot(path)
@@ -117,14 +116,25 @@ class SnapshotFiles:
             self._holders += 1
             return held
 
-    def release(self) -> None:
-        """Release what ``hold`` returned; the last release removes a file that was replaced."""
+    def release(self, *, keeps: bool) -> None:
+        """Release what ``hold`` returned. The last release removes the file, unless it ``keeps``
+        the newest one for a transfer that will go on."""
         with self._names:
             self._holders -= 1
             assert self._holders >= 0, "every release follows a hold"
-            if self._holders == 0:
-                self._held = None
-                self._remove_old()
+            if self._holders:
+                return
+            self._held = None
+            newest = self._newest() if keeps else None
+            self._keep_only(None if newest is None else newest.path)
+
+    def drop_up_to(self, index: int) -> None:
+        """Remove the copies of points up to ``index`` that are not being sent: they are of no use
+        behind it."""
+        with self._names:
+            for found in self._complete():
+                if found.point.index <= index and found.path != self._held:
+                    self._storage.unlink(found.path)
 
     def identity_of(self, snapshot: Snapshot) -> SnapshotIdentity:
         """Read a snapshot to its end and return its identity.
@@ -168,7 +178,7 @@ class SnapshotFiles:
         return None
 
     def finish_receiving(self, point: AppliedPoint) -> Path:
-        """Check the received snapshot and make it the newest one; durable on return.
+        """Check the received snapshot and make it the newest one.
 
         Raises:
             SnapshotDamaged: It differs from the sender's. It was dropped.
@@ -192,15 +202,10 @@ class SnapshotFiles:
     def _publish(self, path: Path, point: AppliedPoint, checksum: int) -> Path:
         numbers = f"{point.index:020d}-{point.term:020d}-{point.position:020d}"
         target = self._directory / f"snapshot-{numbers}-{checksum:08x}.db"
+        # Its name need not be durable: no log is cut behind a copy.
         with self._names:
             self._storage.rename(path, target)
-            try:
-                self._storage.sync_directory(self._directory, label="snapshot.name")
-            except OSError:
-                # Under this name it would count as complete, and the log would be cut behind it.
-                self._storage.unlink(target)
-                raise
-            self._remove_old(newest=target)
+            self._keep_only(target)
         return target
 
     def remove_all(self) -> None:
@@ -210,10 +215,10 @@ class SnapshotFiles:
                 self._storage.unlink(found.path)
             self._storage.sync_directory(self._directory, label="snapshot.remove_all")
 
-    def _remove_old(self, newest: Path | None = None) -> None:
-        complete = self._complete()
-        kept = {newest or next((found.path for found in reversed(complete)), None), self._held}
-        for found in complete:
+    def _keep_only(self, newest: Path | None) -> None:
+        """Remove all but the newest one and the one that is being sent."""
+        kept = {newest, self._held}
+        for found in self._complete():
             if found.path not in kept:
                 self._storage.unlink(found.path)
         assert len(kept - {None}) <= SNAPSHOTS_KEPT_MAX, "one is new and one is being sent"

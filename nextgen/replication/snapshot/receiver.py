@@ -110,6 +110,8 @@ class SnapshotReceiver:
             await self._blocking(partial.drop_if_behind, point.index)
             self._answer(sender, message, installed=True)
             return
+        if point.index < self._replica.journal.base_index:
+            return  # This log, which is sound, would not continue it. A later copy is asked for.
         if message["offset"] == 0 and not data:
             complete = await self._blocking(self._files.find, identity)
             if complete is not None:
@@ -156,6 +158,7 @@ class SnapshotReceiver:
             installed = await self._turns.run(self._state_machine.install_snapshot, path)
             if not replica.stopped:
                 replica.adopt_snapshot(installed)
+            await self._blocking(self._files.drop_up_to, installed.index)
         except OSError:
             replica.applier.resume_from(replica.applier.applied)
             raise

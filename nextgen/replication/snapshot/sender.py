@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from nextgen.kernel.limits.snapshot import (
@@ -28,7 +29,7 @@ from nextgen.kernel.limits.snapshot import (
     SNAPSHOT_SILENCE_MS_MAX,
 )
 from nextgen.replication.mesh.frames import Message
-from nextgen.replication.ports import AppliedPoint, Configuration, NodeId
+from nextgen.replication.ports import Configuration, NodeId
 from nextgen.replication.protocol.membership import encode_configuration
 from nextgen.replication.protocol.messages import CONFIGURATION_FIELD
 from nextgen.replication.raft.replica import RaftReplica
@@ -63,6 +64,11 @@ class OutgoingSnapshot:
 
     def __repr__(self) -> str:
         return f"<OutgoingSnapshot {self.next_offset}/{self._length} in_flight={self.in_flight}>"
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a part of it was sent, and not all."""
+        return self.next_offset > 0 and not self.is_installed
 
     @property
     def in_flight(self) -> int:
@@ -132,7 +138,7 @@ class _Transfer:
 
 
 class SnapshotSender:
-    """See the module. ``take`` writes a snapshot; ``transfers`` is shared by all groups."""
+    """See the module. ``write`` writes a snapshot; ``transfers`` is shared by all groups."""
 
     def __init__(
         self,
@@ -141,14 +147,14 @@ class SnapshotSender:
         retention: LogRetention,
         executor: Executor,
         *,
-        take: Callable[[], Coroutine[Any, Any, AppliedPoint]],
+        write: Callable[[], Coroutine[Any, Any, None]],
         transfers: asyncio.Semaphore,
     ) -> None:
         self._replica = replica
         self._files = files
         self._retention = retention
         self._executor = executor
-        self._take = take
+        self._write = write
         self._transfers = transfers
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
@@ -248,29 +254,35 @@ class SnapshotSender:
 
     @asynccontextmanager
     async def _held_snapshot(self, follower: NodeId) -> AsyncIterator[_Transfer]:
-        """Yield a snapshot, which is kept with the log behind it until the transfer is over."""
-        snapshot = await self._hold()
-        configuration = self._replica.journal.configuration_at(snapshot.point.index)
-        name = f"snapshot for {follower}"
-        pin = self._retention.hold_entries(name, snapshot.point.index + 1)
+        """Yield a snapshot, which is kept with the log behind it until the transfer is over.
+
+        It stays longer only if the follower has a part of it, to go on with the rest.
+        """
+        # Before the copy is written: it will have at least what the log begins with now.
+        base_index = self._replica.journal.base_index
+        pin = self._retention.hold_entries(f"snapshot for {follower}", base_index + 1)
+        transfer: _Transfer | None = None
         try:
-            identity = await self._blocking(self._files.identity_of, snapshot)
-            yield _Transfer(snapshot, identity, pin, configuration)
+            snapshot = await self._hold(base_index)
+            try:
+                configuration = self._replica.journal.configuration_at(snapshot.point.index)
+                pin.move_to(snapshot.point.index + 1)
+                identity = await self._blocking(self._files.identity_of, snapshot)
+                transfer = _Transfer(snapshot, identity, pin, configuration)
+                yield transfer
+            finally:
+                keeps = transfer is not None and transfer.state.is_interrupted
+                self._executor.submit(partial(self._files.release, keeps=keeps))
         finally:
             pin.release()
-            self._executor.submit(self._files.release)
 
-    async def _hold(self) -> Snapshot:
-        index_min = self._replica.journal.base_index
+    async def _hold(self, index_min: int) -> Snapshot:
         snapshot = await self._blocking(self._files.hold, index_min)
         if snapshot is None:
-            await self._take()
+            await self._write()
             snapshot = await self._blocking(self._files.hold, index_min)
         if snapshot is None:
             raise TransferFailedError("an outdated one is still being sent to another follower")
-        if snapshot.point.index < self._replica.journal.base_index:
-            self._executor.submit(self._files.release)
-            raise TransferFailedError("the log behind it was cut meanwhile")
         return snapshot
 
     async def _send_what_may(self, follower: NodeId, transfer: _Transfer, term: int) -> None:

@@ -1,7 +1,10 @@
-"""Snapshots of one replica: written when due, sent to followers, received from a leader.
+"""The log of one replica, cut behind its view, and copies of the view for followers that lack more.
 
-the log has grown ──▶ written off the loop ──▶ view durable ──▶ log cut behind both
-a follower is behind the cut ──▶ ``SnapshotSender`` ~~~ ``SnapshotReceiver`` ──▶ installed
+the log has grown, or rests ──▶ view durable, off the loop ──▶ log cut behind it
+a follower is behind the cut ──▶ a copy of the view ──▶ ``SnapshotSender`` ~~~ ``SnapshotReceiver``
+
+The view is its own snapshot: a copy is written when a follower needs it, and removed behind it
+(ADR 0165).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from nextgen.kernel.limits.snapshot import LOG_REST_MS
 from nextgen.replication.mesh.frames import Message
 from nextgen.replication.ports import AppliedPoint, NodeId, StateMachine
 from nextgen.replication.raft.replica import RaftReplica
@@ -28,10 +32,10 @@ _logger = logging.getLogger(__name__)
 
 
 class SnapshotTransfer:
-    """The snapshots of one replica.
+    """The compaction of one replica's log, and its snapshots.
 
-    ``executor`` writes them and ``transfer_executor`` moves their chunks, each one thing at a
-    time for all groups of the process; ``transfers`` bounds how many are sent at once.
+    ``executor`` makes views durable and copies them, ``transfer_executor`` moves chunks, each one
+    thing at a time for all groups of the process; ``transfers`` bounds how many are sent at once.
     """
 
     def __init__(
@@ -54,6 +58,9 @@ class SnapshotTransfer:
         self._tasks: set[asyncio.Task[None]] = set()
         # However often a replica is restarted, its log does not grow for longer.
         self._journal_bytes_before = 0
+        self._compacted_index = 0
+        self._seen: tuple[int, float] = (0, 0.0)  # The log's last index, and since when.
+        self._compacting = asyncio.Lock()
         self._writing = asyncio.Lock()
         self.retention = LogRetention(replica.journal, replica.config.pinned_log_bytes_max)
         """The pins of the log; it cuts the log."""
@@ -62,7 +69,7 @@ class SnapshotTransfer:
             files,
             self.retention,
             transfer_executor,
-            take=self.take,
+            write=self._write,
             transfers=transfers,
         )
         self._receiver = SnapshotReceiver(
@@ -83,7 +90,7 @@ class SnapshotTransfer:
         """Cancel every transfer and wait for disk operations."""
         tasks = self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with self._writing:
+        async with self._compacting, self._writing:
             await self._receiver.suspend()
 
     def abandon(self) -> list[asyncio.Task[None]]:
@@ -93,30 +100,38 @@ class SnapshotTransfer:
             task.cancel()
         return [*self._tasks, *self._sender.abandon(), *self._receiver.abandon()]
 
-    async def take(self) -> AppliedPoint:
-        """Write a snapshot and cut the journal behind it."""
-        async with self._writing:
-            began = self._loop.time()
-            point = await self._blocking(self._files.write, self._state_machine)
-            durable = await self._blocking(self._state_machine.make_durable)
+    async def compact(self) -> AppliedPoint:
+        """Make the view durable, cut the journal behind it, and return the durable point."""
+        async with self._compacting:
             replica = self._replica
-            replica.statistics.snapshots += 1
-            replica.statistics.last_snapshot_ms = (self._loop.time() - began) * 1000
+            compacted_index = replica.journal.last_index
+            point = await self._blocking(self._state_machine.make_durable)
+            replica.statistics.compactions += 1
             if not replica.stopped:
-                durable_index = min(point.index, durable.index)
-                tail_entries = replica.config.snapshot_tail_entries
-                self.retention.snapshot_taken(durable_index, tail_entries=tail_entries)
+                tail_entries = replica.config.log_tail_entries
+                self.retention.view_durable(point.index, tail_entries=tail_entries)
                 replica.journal.flush()
                 await self.retention.wait_cut()
                 self._journal_bytes_before = replica.journal.bytes_on_disk
+                self._compacted_index = compacted_index
+                # No follower can go on behind a copy that the log does not continue.
+                await self._blocking(self._files.drop_up_to, replica.journal.base_index - 1)
             return point
 
-    def take_if_due(self) -> None:
-        """Start a snapshot when the journal has grown enough since the last one."""
+    def compact_if_due(self) -> None:
+        """Begin to compact when the journal has grown enough since the last time."""
         grown = self._replica.journal.bytes_on_disk - self._journal_bytes_before
-        if grown <= self._replica.config.snapshot_journal_bytes or self._writing.locked():
-            return
-        start("snapshot", self._take_quietly(), self._tasks)
+        if grown > self._replica.config.snapshot_journal_bytes:
+            self._begin_to_compact()
+
+    def compact_if_at_rest(self) -> None:
+        """Begin to compact when nothing was appended for a while: what rests takes no more disk
+        than it must. Called from time to time."""
+        last_index, now = self._replica.journal.last_index, self._loop.time()
+        if last_index != self._seen[0]:
+            self._seen = last_index, now
+        elif last_index > self._compacted_index and now - self._seen[1] >= LOG_REST_MS / 1000:
+            self._begin_to_compact()
 
     def send_to(self, follower: NodeId) -> None:
         """Start to send a snapshot to ``follower``, unless that is under way."""
@@ -135,16 +150,30 @@ class SnapshotTransfer:
 
     # Inside -----------------------------------------------------------------------------------
 
-    async def _take_quietly(self) -> None:
+    def _begin_to_compact(self) -> None:
+        if not self._compacting.locked() and not self._replica.stopped:
+            start("compact", self._compact_quietly(), self._tasks)
+
+    async def _compact_quietly(self) -> None:
         try:
-            await self.take()
+            await self.compact()
         except OSError as error:
             _logger.warning(
-                "group %s: no snapshot: %s; the journal keeps growing",
+                "group %s: the view is not durable: %s; the journal keeps growing",
                 self._replica.group_id,
                 error,
             )
             self._journal_bytes_before = self._replica.journal.bytes_on_disk
+            self._compacted_index = self._replica.journal.last_index
+
+    async def _write(self) -> None:
+        """Write a copy of the view for followers."""
+        async with self._writing:
+            began = self._loop.time()
+            await self._blocking(self._files.write, self._state_machine)
+            statistics = self._replica.statistics
+            statistics.snapshots += 1
+            statistics.last_snapshot_ms = (self._loop.time() - began) * 1000
 
     async def _blocking(self, work: Callable[..., T], *arguments: object) -> T:
         return await self._loop.run_in_executor(self._executor, work, *arguments)

@@ -175,11 +175,15 @@ def _set_up(connection: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.C
 
 
 def move_write_ahead(path: Path) -> None:
-    """Copy the write-ahead file into the database, as far as readers allow. Writers are not
-    blocked."""
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None)
+    """Copy the write-ahead file into the database, as far as readers allow, and empty it if nobody
+    uses it at the moment. Writers wait no longer than for what came meanwhile."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, timeout=0
+    )
     try:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+        # The file would stay as long as it ever was. This does not wait for anybody.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
     finally:
         connection.close()
 

@@ -47,6 +47,9 @@ Fold = Callable[[Connection, Sequence[Entry]], int | None]
 None if unknown. Runs inside the transaction; never commits; never refuses."""
 
 _PREFIX, _SUFFIX = "view.", ".sqlite"
+FIRST_VIEW_NAME = f"{_PREFIX}{1:012d}{_SUFFIX}"
+"""Name of the file that a store opens in a directory with no other: what is there is its view."""
+
 _SUSPECT = "suspect"
 _INSTALLING = "installing"
 _QUARANTINED = "quarantined.sqlite"

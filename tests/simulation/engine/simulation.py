@@ -39,7 +39,7 @@ from tests.support.simulated.virtual_time import VirtualTimeLoop
 
 CONFIG = RaftConfig(
     journal_segment_bytes=8 * 1024,
-    snapshot_tail_entries=8,
+    log_tail_entries=8,
     snapshot_chunk_bytes=512,
     snapshot_journal_bytes=64 * 1024,
     snapshot_chunk_deadline_ms=2_000,
@@ -319,7 +319,7 @@ class EngineSimulation(RaftSimulation):
     def snapshot(self, node: SimNode) -> None:
         log, process = node.log, node.process
         if log is not None and process is not None:
-            self.background(self._quietly(process.ask(log.take_snapshot)))
+            self.background(self._quietly(process.ask(log.compact)))
 
     def transfer(self, node: SimNode) -> None:
         log, process = node.log, node.process

@@ -380,21 +380,15 @@ _GUARDS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "cuts-the-log-without-a-snapshot",
+        "cuts-the-log-before-the-view-has-it",
         "D9 (H4)",
-        "the log is cut only behind a snapshot and a view that are on disk",
+        "the log is cut only behind a view that is on disk",
         (
             Edit(
                 snapshot_transfer.SnapshotTransfer,
-                "take",
-                "await self._blocking(self._files.write, self._state_machine)",
-                "self._state_machine.applied()",
-            ),
-            Edit(
-                snapshot_transfer.SnapshotTransfer,
-                "take",
+                "compact",
                 "await self._blocking(self._state_machine.make_durable)",
-                "point",
+                "self._state_machine.applied()",
             ),
         ),
     ),

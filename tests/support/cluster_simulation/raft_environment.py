@@ -29,7 +29,7 @@ from tests.support.simulated.network import LENGTH_BYTES, MeshEnd
 RAFT_CONFIG = RaftConfig(
     journal_segment_bytes=48 * 1024,
     snapshot_journal_bytes=24 * 1024,
-    snapshot_tail_entries=12,
+    log_tail_entries=12,
     snapshot_chunk_bytes=16 * 1024,
 )
 """Small, so that a few minutes see segments, snapshots and transfers."""

@@ -321,7 +321,7 @@ class MemoryLog:
             self._set_role(Role.LEARNER, others[0])
         return made
 
-    async def take_snapshot(self) -> AppliedPoint:
+    async def compact(self) -> AppliedPoint:
         self._check_running()
         point = self._state_machine.make_durable()
         if self._snapshot_path is not None:

@@ -29,7 +29,7 @@ QUICK = RaftConfig(
     first_election_ms_max=180,
     fast_election_stagger_ms=30,
     leader_contact_ms_max=900,
-    snapshot_tail_entries=0,
+    log_tail_entries=0,
     journal_segment_bytes=16 * 1024 * 1024,
 )
 

@@ -22,7 +22,7 @@ TAIL_ENTRIES = 8
 def quick_cut(**settings: Any) -> RaftConfig:
     settings["snapshot_journal_bytes"] = SNAPSHOT_BYTES
     return RaftConfig(
-        **settings, journal_segment_bytes=SEGMENT_BYTES, snapshot_tail_entries=TAIL_ENTRIES
+        **settings, journal_segment_bytes=SEGMENT_BYTES, log_tail_entries=TAIL_ENTRIES
     )
 
 

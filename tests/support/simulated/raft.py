@@ -20,9 +20,7 @@ from tests.support.simulated.node import SimNode as SimNode
 from tests.support.simulated.process import SimProcess
 from tests.support.simulated.view import SimView
 
-CONFIG = RaftConfig(
-    journal_segment_bytes=32 * 1024, snapshot_tail_entries=8, snapshot_chunk_bytes=512
-)
+CONFIG = RaftConfig(journal_segment_bytes=32 * 1024, log_tail_entries=8, snapshot_chunk_bytes=512)
 
 
 class RaftSimulation:

@@ -53,7 +53,7 @@ class SimView:
 
     def install_snapshot(self, path: Path) -> AppliedPoint:
         self._load(path)
-        return self._point
+        return self.make_durable()
 
     def quarantine(self) -> None:
         raise AssertionError("no view here ever differs from the others")

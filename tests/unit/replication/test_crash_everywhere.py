@@ -83,7 +83,7 @@ class History(RaftSimulation):
     config = dataclasses.replace(
         CONFIG,
         journal_segment_bytes=4096,
-        snapshot_tail_entries=2,
+        log_tail_entries=2,
         snapshot_chunk_bytes=1024,
         snapshot_progress_bytes=2048,
     )
@@ -119,6 +119,8 @@ class History(RaftSimulation):
         await self._write(3)
         await self._hand_over(self.subject)
         await self._write(3)
+        await self._leave_behind(self.nodes[1])
+        await self._write(1)
         await self._lose_a_tail()
         await self._write(8, size=700)
         await self._snapshot(self.subject)
@@ -190,7 +192,15 @@ class History(RaftSimulation):
             async with timeout(STEP_TIMEOUT_S):
                 while node.log is None or node.process is None:
                     await asyncio.sleep(0.02)
-                await node.process.ask(node.log.take_snapshot)
+                await node.process.ask(node.log.compact)
+
+    async def _leave_behind(self, node: SimNode) -> None:
+        """The subject, which leads, cuts what another has missed, and sends it a snapshot."""
+        self.network.unplug(node.node_id)
+        await self._write(16, size=700)
+        await asyncio.sleep(0.5)  # Its view has them a moment after they are acknowledged.
+        await self._snapshot(self.subject)
+        self.network.cut.clear()
 
     async def _fall_behind_the_cut(self) -> None:
         """The others write, and cut what they wrote, while the subject is away."""
@@ -312,7 +322,7 @@ NEEDED = {
     *("send request_vote", "send response_vote", "send append", "send append_answer"),
     *("send snapshot_answer", "write", "preallocate", "sync journal.batch", "sync view.bytes"),
     *("rename segment.preparing", "sync journal.segment_name", "unlink N.journal"),
-    *("sync journal.drop_segment", "rename snapshot.writing", "sync snapshot.name"),
+    *("sync journal.drop_segment", "rename snapshot.writing", "unlink snapshotN.db"),
     *("sync snapshot.receiving", "sync snapshot.progress", "rename snapshot.receiving"),
     *("rename view.new", "sync view.name", "create group-1.member"),
 }
@@ -327,7 +337,7 @@ def test_the_history_has_everything_that_may_be_interrupted() -> None:
     assert history.order.count("preallocate") > 1, "a journal file is full"
 
 
-SHARE = 12
+SHARE = 20
 """One of so many operations, and the first of each kind, is interrupted in each run of the tests;
 every one is in `make nightly`."""
 
@@ -359,9 +369,7 @@ def chosen(order: Sequence[str], share: int, *, first: int) -> list[int]:
     return sorted({*range(first, len(order), share), *first_of_kind})
 
 
-@pytest.mark.parametrize(
-    "label", ["journal.batch", "journal.segment_name", "view.bytes", "snapshot.name"]
-)
+@pytest.mark.parametrize("label", ["journal.batch", "journal.segment_name", "view.bytes"])
 def test_without_a_sync_some_promise_is_broken(
     label: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nextgen.kernel.errors import NotLeader, TransferFailed
+from nextgen.kernel.errors import JournalCorrupted, NotLeader, TransferFailed
 from nextgen.replication.host.group import PySyncObjGroup
 from nextgen.replication.journal.journal import Journal
 from nextgen.replication.journal.worker import InlineRunner
@@ -438,7 +438,7 @@ async def test_a_follower_behind_the_cut_gets_a_snapshot_and_goes_on(
     for number in range(200):
         commit = await propose(leader, f"{number}" + "." * 500)
     await log_of(leader).wait_applied(commit.index)
-    await log_of(leader).take_snapshot()
+    await log_of(leader).compact()
     assert log_of(leader).status.first_position > 1
 
     await away.start()
@@ -454,25 +454,55 @@ async def test_a_follower_behind_the_cut_gets_a_snapshot_and_goes_on(
     assert away.view.payloads == leader.view.payloads
 
 
+@pytest.mark.parametrize("is_cut_at_the_others", [True, False])
 @run_by(simulated)
-async def test_a_replica_whose_view_is_gone_restarts_from_its_own_snapshot(
-    simulation: RaftSimulation,
+async def test_a_replica_whose_view_is_gone_keeps_its_log_and_gets_a_snapshot(
+    simulation: RaftSimulation, *, is_cut_at_the_others: bool
 ) -> None:
+    """It votes meanwhile, for its log is whole, and leads only with a view."""
     leader = await simulation.leader()
     for number in range(200):
         commit = await propose(leader, f"{number}" + "." * 500)
-    await log_of(leader).wait_applied(commit.index)
-    await log_of(leader).take_snapshot()
+    for node in simulation.nodes:
+        await log_of(node).wait_applied(commit.index)
+        if node is leader or is_cut_at_the_others:
+            await log_of(node).compact()
+    last = await propose(leader, "behind the cut")
+    for node in simulation.nodes:
+        await log_of(node).wait_applied(last.index)
+    other, lost = others_than(simulation, leader)
     for node in simulation.nodes:
         node.crash()
     leader.disk.unlink(DATA / "view")
 
-    for node in simulation.nodes:
-        await node.start()
+    await leader.start()
+    await other.start()
 
-    await log_of(leader).wait_applied(commit.index)
+    assert (await simulation.leader()) is other
+    assert log_of(leader).status.last_index >= last.index, "nothing of its log is gone"
+    await log_of(leader).wait_applied(last.index)
     assert leader.view is not None
-    assert len(leader.view.payloads) == 200
+    assert len(leader.view.payloads) == 201
+    assert log_of(leader).statistics.snapshots_installed == 1
+    await propose(other, "and it acknowledges again")
+    await lost.start()
+
+
+@run_by(simulated, size=1)
+async def test_a_replica_alone_whose_view_is_gone_refuses_to_start(
+    simulation: RaftSimulation,
+) -> None:
+    (node,) = simulation.nodes
+    leader = await simulation.leader()
+    for number in range(200):
+        commit = await propose(leader, f"{number}" + "." * 500)
+    await log_of(leader).wait_applied(commit.index)
+    await log_of(leader).compact()
+    node.crash()
+    node.disk.unlink(DATA / "view")
+
+    with pytest.raises(JournalCorrupted, match="no other replica"):
+        await node.start()
 
 
 @run_by(simulated)

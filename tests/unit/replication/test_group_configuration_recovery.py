@@ -36,7 +36,7 @@ async def cut_the_log(simulation: MembershipSimulation, *nodes: SimNode) -> None
         for number in range(100):
             await simulation.write(str(number) + "." * 400)
         for node in nodes:
-            await log_of(node).take_snapshot()
+            await log_of(node).compact()
 
 
 @run_by(membership, extra=2)
@@ -72,7 +72,7 @@ async def test_a_replica_that_lost_its_journal_learns_who_counts_before_it_may_v
     made = await simulation.change(REMOVE, simulation.node(3))
     await simulation.write()
     await until(lambda: simulation.is_caught_up(unverified), "it has everything")
-    await log_of(unverified).take_snapshot()
+    await log_of(unverified).compact()
     unverified.kill()
     lose_journal(unverified)
     simulation.cut_off(unverified)

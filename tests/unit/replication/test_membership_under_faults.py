@@ -82,7 +82,7 @@ class Trouble:
             case "snapshot" if node.is_up:
                 with contextlib.suppress(MetadataError, TimeoutError):
                     async with timeout(5):
-                        await log_of(node).take_snapshot()
+                        await log_of(node).compact()
 
     async def _crash(self, *nodes: SimNode) -> None:
         for node in nodes:

@@ -302,7 +302,7 @@ class Faults:
 
     def _snapshot(self, node: Node) -> None:
         for log in self._simulation.logs_of(node):
-            self._ask(node, log.take_snapshot)
+            self._ask(node, log.compact)
 
     def _ask(self, node: Node, work: Callable[[], Awaitable[Any]]) -> None:
         """Make ``node``'s process run something in the background, whatever its result."""

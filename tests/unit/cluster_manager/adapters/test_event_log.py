@@ -76,7 +76,7 @@ async def test_what_is_not_here_is_refused(log: MemoryLog, request_: dict[str, A
 
 
 async def test_positions_that_were_cut_off_are_an_error(log: MemoryLog) -> None:
-    await log.take_snapshot()
+    await log.compact()
 
     (batch,) = await _read(log, from_position=1)
 
@@ -106,7 +106,7 @@ async def test_a_slow_reader_is_not_cut_off_by_a_snapshot(
     batches = [await anext(answers)]
     assert [event.position for event in _events(batches)] == [1, 2]
 
-    await log.take_snapshot()
+    await log.compact()
     batches += [batch async for batch in answers]
 
     assert [event.position for event in _events(batches)] == [1, 2, 3]
@@ -130,7 +130,7 @@ async def test_a_reader_by_name_keeps_the_log_as_at_a_shard(log: MemoryLog) -> N
     answer = await servicer.PinLog(request, None)  # type: ignore[arg-type]
 
     assert [(reader.reader_id, reader.position) for reader in answer.readers] == [("exporter", 2)]
-    await log.take_snapshot()
+    await log.compact()
     assert [event.position for event in _events(await _read(log, from_position=2))] == [2, 3]
 
 

@@ -88,6 +88,6 @@ def test_what_is_kept_of_a_log_and_of_snapshots_fits_together():
     assert chunks <= snapshot_limits.SNAPSHOT_CHUNKS_WAITING_MAX
     assert snapshot_limits.SNAPSHOT_CHUNK_BYTES * chunks < limits.MESH_FRAME_BYTES_MAX
     assert snapshot_limits.SNAPSHOT_CHUNK_BYTES * chunks < snapshot_limits.SNAPSHOT_PROGRESS_BYTES
-    assert snapshot_limits.SNAPSHOT_TAIL_BYTES_MAX < snapshot_limits.SNAPSHOT_JOURNAL_BYTES
+    assert snapshot_limits.LOG_TAIL_BYTES_MAX < snapshot_limits.SNAPSHOT_JOURNAL_BYTES
     assert snapshot_limits.SNAPSHOT_JOURNAL_BYTES >= limits.JOURNAL_SEGMENT_BYTES
     assert snapshot_limits.SNAPSHOT_ALIVE_MS < snapshot_limits.SNAPSHOT_SILENCE_MS_MAX

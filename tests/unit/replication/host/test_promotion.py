@@ -160,14 +160,14 @@ class FullBeforeGeneration(ViewStore):
         raise OSError(28, "no space left on device")
 
 
-class FullBeforeSnapshot(ViewStore):
+class FullBehindGeneration(ViewStore):
     """Has no space for the step behind it."""
 
-    def write_snapshot(self, path: Path) -> AppliedPoint:
+    def make_durable(self) -> AppliedPoint:
         raise OSError(28, "no space left on device")
 
 
-@pytest.mark.parametrize("full", [FullBeforeGeneration, FullBeforeSnapshot])
+@pytest.mark.parametrize("full", [FullBeforeGeneration, FullBehindGeneration])
 async def test_a_promotion_that_was_interrupted_elects_nobody_and_is_repeated(
     tmp_path: Path, full: type[ViewStore]
 ) -> None:

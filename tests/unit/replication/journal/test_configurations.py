@@ -170,19 +170,6 @@ def test_what_was_learned_of_an_entry_is_known_again() -> None:
     assert after_a_crash(disk, journal).configuration == learned
 
 
-def test_a_log_that_starts_over_forgets_what_may_never_have_been_committed() -> None:
-    disk = given_disk()
-    journal = open_journal(disk)
-    append_many(journal, 3)
-    append_configuration(journal, 1, 2)
-
-    journal.start_over()
-
-    assert (journal.last_index, journal.unverified_index, journal.configuration) == (0, 4, None)
-    again = after_a_crash(disk, journal)
-    assert (again.last_index, again.unverified_index, again.configuration) == (0, 4, None)
-
-
 def test_that_the_members_never_changed_can_be_learned_too() -> None:
     disk = given_disk()
     journal = open_journal(disk)

@@ -28,6 +28,8 @@ FOLD_MS = 1.0
 class Entries:
     """A log in memory; each entry holds one event."""
 
+    base_index = 0
+
     def __init__(self) -> None:
         self.last_index = 0
 

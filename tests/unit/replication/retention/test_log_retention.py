@@ -11,13 +11,13 @@ from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.snapshot import (
     LOG_CUT_SEGMENTS_MAX,
     LOG_PINS_MAX,
+    LOG_TAIL_BYTES_MAX,
     PINNED_LOG_BYTES_MAX,
-    SNAPSHOT_TAIL_BYTES_MAX,
 )
 from nextgen.replication.ports import PositionCompacted
 from nextgen.replication.retention.log_retention import LogRetention
 
-SEGMENT_BYTES = 16 * 1024 * 1024
+SEGMENT_BYTES = 8 * 1024 * 1024
 ENTRIES_PER_SEGMENT = 10
 SEGMENTS = 100
 
@@ -79,22 +79,22 @@ async def test_the_log_is_cut_behind_a_snapshot_and_not_elsewhere() -> None:
     assert log.first_index == 501
 
 
-async def test_the_last_entries_before_a_snapshot_stay_if_they_are_small() -> None:
+async def test_the_last_entries_that_the_view_has_stay_if_they_are_small() -> None:
     log = CountedLog()
     retention = LogRetention(log)
 
-    retention.snapshot_taken(500, tail_entries=25)
+    retention.view_durable(500, tail_entries=8)
     log.settle()
 
-    assert log.first_index == 471
+    assert log.first_index == 491
 
 
-async def test_no_more_than_so_many_bytes_before_a_snapshot_stay() -> None:
-    segments = SNAPSHOT_TAIL_BYTES_MAX // SEGMENT_BYTES
+async def test_no_more_than_so_many_bytes_that_the_view_has_stay() -> None:
+    segments = LOG_TAIL_BYTES_MAX // SEGMENT_BYTES
     log = CountedLog()
     retention = LogRetention(log)
 
-    retention.snapshot_taken(500, tail_entries=10_000)
+    retention.view_durable(500, tail_entries=10_000)
     log.settle()
 
     assert log.first_index == 501 - segments * ENTRIES_PER_SEGMENT

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nextgen.kernel.limits.snapshot import (
+    LOG_REST_MS,
     SNAPSHOT_CHUNKS_IN_FLIGHT_MAX,
     SNAPSHOT_REWINDS_MAX,
     SNAPSHOTS_KEPT_MAX,
@@ -53,7 +54,7 @@ class World:
             commit = await self.write(f"{number}".ljust(RECORD_BYTES, "."))
         for node in (self.leader, self.other):
             await log_of(node).wait_applied(commit.index)
-            await log_of(node).take_snapshot()
+            await log_of(node).compact()
         assert log_of(self.leader).status.first_position > 1
 
     async def write(self, text: str = "x") -> Any:
@@ -78,6 +79,17 @@ class World:
         self.interrupt(at_chunk, reached.set)
         async with timeout(60):
             await reached.wait()
+
+    def unplug(self) -> None:
+        """Take ``away`` off the network."""
+        self.simulation.network.unplug(self.away.node_id)
+        for node in (self.leader, self.other):
+            log_of(node).engine.on_peer_disconnected(self.away.node_id)
+
+    def plug_in(self) -> None:
+        self.simulation.network.cut.clear()
+        for node in (self.leader, self.other):
+            log_of(node).engine.on_peer_connected(self.away.node_id)
 
     async def caught_up(self) -> None:
         """Return when ``away`` has everything and goes on."""
@@ -162,14 +174,9 @@ async def test_writes_go_on_while_a_snapshot_is_sent_and_reach_the_follower_behi
 async def test_a_transfer_goes_on_where_a_lost_connection_ended_it(world: World) -> None:
     await world.away.start()
     await world.interrupted()
-    network = world.simulation.network
-    network.unplug(world.away.node_id)
-    for node in (world.leader, world.other):
-        log_of(node).engine.on_peer_disconnected(world.away.node_id)
+    world.unplug()
     await asyncio.sleep(5)
-    network.cut.clear()
-    for node in (world.leader, world.other):
-        log_of(node).engine.on_peer_connected(world.away.node_id)
+    world.plug_in()
 
     await world.caught_up()
 
@@ -194,28 +201,12 @@ async def test_a_transfer_goes_on_where_a_stop_of_the_receiver_ended_it(world: W
 
 
 @run_by(transferring)
-async def test_a_transfer_goes_on_with_the_next_leader_if_it_has_the_same_snapshot(
-    world: World,
-) -> None:
-    await world.away.start()
-    await world.interrupted()
-    await log_of(world.leader).transfer_leadership(world.other.node_id)
-
-    await world.caught_up()
-
-    senders = {sender for sender, chunk in world.chunks if chunk["data"]}
-    assert senders == {world.leader.node_id, world.other.node_id}
-    again = world.data_sent - world.snapshot_bytes
-    assert 0 <= again <= SNAPSHOT_CHUNKS_IN_FLIGHT_MAX * CHUNK_BYTES
-
-
-@run_by(transferring)
 async def test_another_snapshot_starts_from_the_beginning(world: World) -> None:
     await world.away.start()
     await world.interrupted()
     commit = await world.write("the other leader's snapshot has one more record")
     await log_of(world.other).wait_applied(commit.index)
-    await log_of(world.other).take_snapshot()
+    await log_of(world.other).compact()
     sent_before = world.data_sent
     await log_of(world.leader).transfer_leadership(world.other.node_id)
 
@@ -242,14 +233,19 @@ async def test_lost_messages_and_messages_out_of_order_are_sent_again(world: Wor
 
 @run_by(transferring)
 async def test_a_snapshot_that_is_damaged_at_the_sender_is_not_sent(world: World) -> None:
+    """What an interrupted transfer left rots before the follower comes back for the rest."""
+    await world.away.start()
+    await world.interrupted()
+    world.unplug()
+    await asyncio.sleep(5)
     (name,) = names_on(world.leader)
     world.leader.disk.damage(SNAPSHOTS / name, 1000, b"rot")
+    world.plug_in()
 
-    await world.away.start()
     await world.caught_up()
 
     assert log_of(world.leader).statistics.snapshots == 2
-    assert b"rot" not in world.away.disk.read(SNAPSHOTS / names_on(world.away)[0])
+    assert log_of(world.away).statistics.snapshots_installed == 1
 
 
 @run_by(transferring)
@@ -284,26 +280,38 @@ async def test_what_was_damaged_during_a_stop_is_not_built_upon(world: World) ->
 
 
 @run_by(transferring)
-async def test_a_snapshot_under_transfer_is_kept_and_no_more_than_one_besides_the_newest(
-    world: World,
-) -> None:
-    (sent,) = names_on(world.leader)
+async def test_there_is_a_copy_of_the_view_only_while_it_is_on_its_way(world: World) -> None:
+    assert names_on(world.leader) == []
     await world.away.start()
     await world.interrupted()
-    most = 0
+    (sent,) = names_on(world.leader)
     for number in range(3):
         commit = await world.write(f"more {number}")
         await log_of(world.leader).wait_applied(commit.index)
-        await log_of(world.leader).take_snapshot()
-        most = max(most, len(names_on(world.leader)))
-        assert sent in names_on(world.leader)
+        await log_of(world.leader).compact()
+        assert names_on(world.leader) == [sent]
 
     await world.caught_up()
 
-    assert most == SNAPSHOTS_KEPT_MAX
     assert world.data_sent == world.snapshot_bytes
     await asyncio.sleep(1)
+    assert names_on(world.leader) == names_on(world.away) == []
+
+
+@run_by(transferring)
+async def test_what_an_interrupted_transfer_left_goes_with_the_log_behind_it(world: World) -> None:
+    await world.away.start()
+    await world.interrupted()
+    await world.away.stop()
+    await asyncio.sleep(1)
     assert len(names_on(world.leader)) == 1
+    for number in range(RECORDS):
+        commit = await world.write(f"{number}".ljust(RECORD_BYTES, ","))
+    await log_of(world.leader).wait_applied(commit.index)
+
+    await log_of(world.leader).compact()
+
+    assert names_on(world.leader) == []
 
 
 @run_by(transferring)
@@ -314,7 +322,7 @@ async def test_the_log_behind_a_snapshot_under_transfer_is_kept(world: World) ->
     for number in range(RECORDS):
         commit = await world.write(f"{number}".ljust(RECORD_BYTES, ","))
     await log_of(world.leader).wait_applied(commit.index)
-    await log_of(world.leader).take_snapshot()
+    await log_of(world.leader).compact()
     assert log_of(world.leader).status.first_position <= RECORDS + 1
 
     await world.caught_up()
@@ -334,13 +342,13 @@ class SmallLogs(RaftSimulation):
         CONFIG,
         journal_segment_bytes=SEGMENT_BYTES,
         snapshot_journal_bytes=SNAPSHOT_JOURNAL_BYTES,
-        snapshot_tail_entries=4,
+        log_tail_entries=4,
         pinned_log_bytes_max=PINNED_BYTES_MAX,
     )
 
 
 @run_by(run_virtual)
-async def test_restarts_do_not_put_off_the_next_snapshot() -> None:
+async def test_restarts_do_not_put_off_the_next_compaction() -> None:
     simulation = SmallLogs(5, 1)
     (node,) = simulation.nodes
     for _ in range(8):
@@ -351,15 +359,36 @@ async def test_restarts_do_not_put_off_the_next_snapshot() -> None:
         await log.wait_applied(commit.index)
         assert log.status.journal_bytes <= SNAPSHOT_JOURNAL_BYTES + 4 * SEGMENT_BYTES
         await node.stop()
-    assert len(names_on(node)) == 1
+    assert names_on(node) == []
+
+
+@run_by(run_virtual)
+async def test_a_log_at_rest_is_cut_however_little_was_written() -> None:
+    simulation = SmallLogs(5, 1)
+    (node,) = simulation.nodes
+    await node.start()
+    log = log_of(await simulation.leader())
+    for number in range(60):
+        commit = await log.propose(Record(f"{number}".ljust(RECORD_BYTES).encode(), 1))
+    await log.wait_applied(commit.index)
+    compactions, bytes_before = log.statistics.compactions, log.status.journal_bytes
+    await asyncio.sleep(LOG_REST_MS / 1000 - 1)
+    assert log.statistics.compactions == compactions
+
+    await asyncio.sleep(2)
+    assert log.statistics.compactions == compactions + 1
+    assert log.status.journal_bytes < bytes_before
+    await asyncio.sleep(3 * LOG_REST_MS / 1000)
+    assert log.statistics.compactions == compactions + 1, "there is nothing new to cut"
+    await node.stop()
 
 
 @run_by(run_virtual)
 async def test_the_disk_is_bounded_whichever_reader_is_slow() -> None:
     """A reader that never advances, a follower that takes in nothing, and writes without end.
 
-    The bound of docs/reference.md: the log between two snapshots, before the last one, and
-    pinned; two snapshots and one that is written; the view.
+    The bound of docs/reference.md: the log between two cuts, before the last one, and pinned; two
+    snapshots and one that is written; the view.
     """
     simulation = SmallLogs(5)
     await simulation.start()
@@ -381,7 +410,7 @@ async def test_the_disk_is_bounded_whichever_reader_is_slow() -> None:
         copies = SNAPSHOTS_KEPT_MAX + 1 + 2  # Snapshots, one being written, the view twice.
         assert leader.disk.used_bytes <= log_max + copies * (view_bytes + 10_000)
     assert pin.is_broken
-    assert log.statistics.snapshots >= 3
+    assert log.statistics.compactions >= 3
     assert most > SNAPSHOT_JOURNAL_BYTES + PINNED_BYTES_MAX / 2, "the pin kept something"
     for node in simulation.nodes:
         node.crash()

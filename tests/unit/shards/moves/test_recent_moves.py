@@ -177,7 +177,7 @@ async def test_an_empty_log_has_none_and_a_snapshot_hides_what_is_behind_it(log:
     assert await recent_moves(log) == RecentMoves({}, [], [])
 
     await commit(log, assigned("hidden", 2, "moved"))
-    await log.take_snapshot()
+    await log.compact()
     await commit(log, assigned("seen", 2, "moved"))
 
     assert (await recent_moves(log)).moved == {"seen": 2}
@@ -219,7 +219,7 @@ async def test_behind_a_snapshot_moves_are_known_from_the_first_event_that_is_le
     log: MemoryLog,
 ) -> None:
     await commit(log, assigned("hidden", 2, "rebalanced"), age_ms=3_000)
-    await log.take_snapshot()
+    await log.compact()
     nothing_left = await recent_moves(log)
     await commit(log, assigned("first", 1, "first_lookup"), age_ms=2_000)
     await commit(log, assigned("seen", 2, "rebalanced"), age_ms=1_000)

@@ -169,7 +169,7 @@ async def test_a_follower_of_the_shard_serves_the_same_events(shard: Harness) ->
 @run_by(in_shard)
 async def test_what_is_compacted_is_an_error_that_says_where_to_start(shard: Harness) -> None:
     await shard.create_topics("a")
-    await shard.log.take_snapshot()
+    await shard.log.compact()
 
     with pytest.raises(PositionCompacted) as refused:
         await read(shard, from_position=1)
@@ -196,7 +196,7 @@ def test_a_slow_reader_is_not_cut_off_by_a_snapshot_and_lets_go_at_its_end(
         received = [await anext(slow)]
         assert shard.log.status.log_pins == 1
 
-        await shard.log.take_snapshot()
+        await shard.log.compact()
         received += [batch async for batch in slow]
 
         assert positions(received) == list(range(1, last + 1))
@@ -418,7 +418,7 @@ async def test_commits_are_expedited_exactly_while_a_reader_follows(shard: Harne
 @run_by(in_shard)
 async def test_a_refusal_carries_its_positions_in_the_message_too(shard: Harness) -> None:
     await shard.create_topics("a")
-    await shard.log.take_snapshot()
+    await shard.log.compact()
     with pytest.raises(PositionCompacted) as refused:
         await read(shard, from_position=1)
 

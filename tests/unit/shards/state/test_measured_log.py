@@ -72,7 +72,7 @@ async def test_everything_else_is_the_logs_own() -> None:
     assert positions == [(commit.first_position, commit.first_position)]
     unsubscribe()
     ended()
-    assert (await it.log.take_snapshot()).position == 1
+    assert (await it.log.compact()).position == 1
     await it.log.transfer_leadership(NodeId("node-2"))
     await it.log.stop()
     assert roles == ["leader", "follower", "stopped"]

@@ -175,7 +175,7 @@ class Play:
             await self.subscribers[which].step()
 
     async def cut(self) -> None:
-        await self.world.log.take_snapshot()
+        await self.world.log.compact()
 
     async def turn(self) -> None:
         await asyncio.sleep(0)

@@ -291,7 +291,7 @@ async def test_a_position_that_was_cut_off_is_a_reset_and_a_snapshot(world: Watc
     subscriber.disconnect()
     await world.commit(deleted("a"))
     last = await world.commit(created("c"))
-    await world.log.take_snapshot()
+    await world.log.compact()
 
     subscriber.connect()
     await subscriber.until_position(last)
@@ -511,7 +511,7 @@ def test_a_stream_that_lags_behind_a_cut_begins_each_watch_again(
             last = await world.commit(created(f"t-{number}"))
             while world.hub.source.position < last:
                 await asyncio.sleep(0)
-        await world.log.take_snapshot()
+        await world.log.compact()
         await subscriber.until_position(last)
         assert (seen.resets, seen.events, seen.position) == (2, [], last)
         assert [item.name for item in other.items] == [f"{ROOT}/t-1"]
