@@ -125,6 +125,7 @@ class OperatorsCluster:
         status = await gather_status(self.targets)
         self.sizes = {group: len(names) for group, names in nodes_of(status).items()}
         self.sizes[Group.UNITS] = self.sizes.get(Group.BROKER, 0)
+        self.sizes[Group.SLOTS] = self.sizes.get(Group.SHARD_NODE, 0)
 
     def may_move(self, topics: Sequence[str]) -> None:
         """See ``Site``."""

@@ -35,7 +35,7 @@ class OwnCluster:
 
     @property
     def kinds(self) -> Sequence[FaultKind]:
-        return [*self.cluster.kinds, *OF_UNITS]
+        return [*self.cluster.kinds, *OF_UNITS, FaultKind.RESHARD]
 
     @property
     def unavailable(self) -> Mapping[FaultKind, str]:

@@ -5,7 +5,7 @@ fault begins. Each group of processes has a lane, and a lane has one fault at a 
 recover after it. So a group never has more than one broken process, which is a minority of three.
 The restart of all processes is the one exception, and has no other fault beside it. Changes of
 ownership have a lane too: topics are moved and unloaded and brokers drained, whatever else is
-broken at that moment.
+broken at that moment. So have plans that move slots between shards.
 
 Time is divided into blocks of a minute. A block begins without faults, then each kind of fault
 happens once, then more kills if there is room, and it ends without faults.
@@ -58,6 +58,7 @@ class FaultKind(StrEnum):
     MOVE = "move"
     UNLOAD = "unload"
     DRAIN = "drain"
+    RESHARD = "reshard"
 
 
 class Group(StrEnum):
@@ -68,6 +69,7 @@ class Group(StrEnum):
     BROKER = "broker"
     DISCOVERY = "discovery"
     UNITS = "units"
+    SLOTS = "slots"
     ALL = "all"
 
 
@@ -105,7 +107,7 @@ OF_CLUSTER = (
 OF_UNITS = (FaultKind.MOVE, FaultKind.UNLOAD, FaultKind.DRAIN)
 """Kinds that change the owners of units although nothing is broken."""
 
-THROUGH_THE_API = (FaultKind.TRANSFER, *OF_UNITS)
+THROUGH_THE_API = (FaultKind.TRANSFER, *OF_UNITS, FaultKind.RESHARD)
 """Kinds that are made by requests to the cluster."""
 
 DURATIONS_MS: Mapping[FaultKind, tuple[int, int]] = {
@@ -119,6 +121,7 @@ DURATIONS_MS: Mapping[FaultKind, tuple[int, int]] = {
     FaultKind.MOVE: (0, 0),
     FaultKind.UNLOAD: (0, 0),
     FaultKind.DRAIN: (2_000, 8_000),
+    FaultKind.RESHARD: (0, 0),
 }
 """Shortest and longest duration. Pauses and partitions may be shorter or longer than an election
 and a broker's session, so that both cases happen. Some drains are undone before the broker is
@@ -130,6 +133,7 @@ GAPS_MS: Mapping[Group, tuple[int, int]] = {
     Group.BROKER: (3_000, 12_000),
     Group.DISCOVERY: (5_000, 18_000),
     Group.UNITS: (1_000, 6_000),
+    Group.SLOTS: (1_000, 4_000),
 }
 """Shortest and longest pause before each fault of a lane: the lane of shards has most faults."""
 
@@ -146,6 +150,7 @@ DEALT: Sequence[tuple[FaultKind, tuple[Group, ...]]] = (
     (FaultKind.MOVE, (Group.UNITS,)),
     (FaultKind.UNLOAD, (Group.UNITS,)),
     (FaultKind.DRAIN, (Group.UNITS,)),
+    (FaultKind.RESHARD, (Group.SLOTS,)),
 )
 """Faults of each block, and their lanes; a lane that is named more often is chosen more often. The
 target is the leader, if the group has one."""
@@ -161,6 +166,7 @@ FILL: Mapping[Group, tuple[FaultKind, ...]] = {
     Group.BROKER: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE),
     Group.DISCOVERY: (*(FaultKind.KILL,) * 3, FaultKind.PAUSE, FaultKind.PARTITION),
     Group.UNITS: (*(FaultKind.MOVE,) * 3, FaultKind.UNLOAD, FaultKind.DRAIN),
+    Group.SLOTS: (FaultKind.RESHARD,),
 }
 """Additional faults of a lane, with frequencies as listed here."""
 
@@ -319,6 +325,8 @@ class _Dealer:
 
     def _fits(self, kind: FaultKind, group: Group) -> bool:
         if (kind in OF_UNITS) != (group is Group.UNITS):
+            return False
+        if (kind is FaultKind.RESHARD) != (group is Group.SLOTS):
             return False
         return group in self.lanes and group in self.places.get(kind, self.lanes)
 

@@ -4,6 +4,7 @@
     move       topics of the load go to other brokers, with their clients attached
     unload     topics of the load leave their brokers; their clients look them up again
     drain      a broker is drained for a while; it may or may not be empty when the drain is undone
+    reshard    slots go to other shards, of which there may be more or fewer then: ``slot_faults``
 
 It is an error if the cluster does not know one of these requests or keeps refusing it. A temporary
 failure, for example of a broker that another fault has just killed, is retried.
@@ -26,6 +27,7 @@ from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.harness.chaos.faults.happened import Happened
+from nextgen.harness.chaos.faults.slot_faults import SlotFaults
 from nextgen.harness.chaos.faults.targets import Target
 from nextgen.harness.chaos.schedule import FaultKind, FaultStep
 from nextgen.kernel.errors import (
@@ -87,6 +89,7 @@ class ApiFaults:
             DiscoveryClient, tuple(targets), timeout_ms=CALL_TIMEOUT_MS
         )
         self._draining: dict[str, None] = {}
+        self._slots = SlotFaults(targets)
 
     async def carry_out(self, step: FaultStep) -> Happened:
         """Make one fault, whose ``kind`` is one of ``THROUGH_THE_API``.
@@ -101,6 +104,7 @@ class ApiFaults:
             FaultKind.MOVE: self._move,
             FaultKind.UNLOAD: self._unload,
             FaultKind.DRAIN: self._drain,
+            FaultKind.RESHARD: self._reshard,
         }[step.kind]
         attempt = 1
         while True:
@@ -112,7 +116,8 @@ class ApiFaults:
             except (InvalidRequest, PromiseBroken):
                 raise
             except MetadataError:
-                if attempt == ATTEMPTS:
+                # A plan has waited long enough by itself.
+                if attempt == ATTEMPTS or step.kind is FaultKind.RESHARD:
                     raise
             attempt += 1
             await asyncio.sleep(ATTEMPT_PAUSE_MS / 1000)
@@ -187,6 +192,9 @@ class ApiFaults:
         detail = f"{before} units at {rate}/s, {left} left when it was undone"
         took_hold = answer.broker.draining and (not before or left < before)
         return Target(broker_id), took_hold, detail
+
+    async def _reshard(self, step: FaultStep, _client: Discovery) -> _Outcome:
+        return await self._slots.carry_out(step)
 
     async def _undo(self, client: Discovery, broker_id: str) -> None:
         """Return when the cluster state shows that the broker is no longer draining.

@@ -92,7 +92,7 @@ class FaultMaker:
             RefusesToStart: A process ended.
             DeadlineExceeded: The group did not recover in time.
         """
-        if group is Group.UNITS:
+        if group in (Group.UNITS, Group.SLOTS):
             return  # Nothing was broken: a fault that could not be undone was reported already.
         kinds = [group.value] if group is not Group.ALL else [g.value for g in Group]
         names = [node.node_id for node in self._cluster.plan.nodes if node.kind in kinds]

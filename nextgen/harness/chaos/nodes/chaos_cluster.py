@@ -95,7 +95,10 @@ class ChaosCluster(LocalCluster):
     def sizes(self) -> dict[Group, int]:
         groups = (Group.SHARD_NODE, Group.MANAGER, Group.BROKER, Group.DISCOVERY)
         sizes = {group: len(self.plan.of_kind(group)) for group in groups}
-        return sizes | {Group.UNITS: sizes[Group.BROKER]}
+        return sizes | {
+            Group.UNITS: sizes[Group.BROKER],
+            Group.SLOTS: sizes[Group.SHARD_NODE],
+        }
 
     def command_of(self, node: NodePlan) -> list[str]:
         """Return the command of a node's process, in its network and with the launcher."""
