@@ -13,12 +13,26 @@ import sqlite3
 from cluster_manager.adapters.stored_view import open_view_store
 from cluster_manager.bootstrap import COMPONENT
 from cluster_manager.config import parse_peers
-from cluster_manager.projections.tables import CONFIGURATION, QUOTAS, SHARD_MAP
+from cluster_manager.domain.slot_moves.moves import MovePhase
+from cluster_manager.domain.slot_moves.plans import PlanKind, PlanPhase
+from cluster_manager.projections.tables import (
+    CONFIGURATION,
+    PLACEMENTS,
+    QUOTAS,
+    SHARD_MAP,
+    SLOT_MOVES,
+    SLOT_PLANS,
+)
 from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.replication.host.promotion import Promotion, promote
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, NodeId
 from nextgen.runtime.lifecycle.data_directory import Identity
 from nextgen.runtime.lifecycle.recover_command import parser, run_recovery
+
+RECOVERED = "the cluster manager was recovered from one replica"
+
+SHARD_IDS_PASSED_OVER = 100
+"""Shards that the lost replicas may have added beyond those that are known: more than one plan."""
 
 
 def main() -> None:
@@ -53,6 +67,36 @@ def raise_versions(connection: sqlite3.Connection) -> None:
     for table in (SHARD_MAP, QUOTAS, CONFIGURATION):
         sql = f"UPDATE {table.name} SET version = ((version >> ?) + 1) << ?"
         connection.execute(sql, (GENERATION_BITS, GENERATION_BITS)).close()
+    _pass_over_ids(connection)
+
+
+def _pass_over_ids(connection: sqlite3.Connection) -> None:
+    """End the plan under way, and pass over ids that the lost replicas may have given out.
+
+    Shards have settled moves up to an id, and nodes may have data of shards that this map lacks.
+    """
+    moves, plans = SLOT_MOVES.name, SLOT_PLANS.name
+    raised = f"((COALESCE(MAX(%s), 0) >> {GENERATION_BITS}) + 1) << {GENERATION_BITS}"
+    connection.execute(
+        f"INSERT INTO {moves} SELECT {raised % 'move_id'}, '[]', 0, 0, ?, ?, 0, 0, 0, 0 "
+        f"FROM {moves}",
+        (MovePhase.DONE.value, RECOVERED),
+    ).close()
+    connection.execute(
+        f"UPDATE {plans} SET phase = ?, reason = ? WHERE phase IN (?, ?)",
+        (PlanPhase.STOPPED.value, RECOVERED, PlanPhase.RUNNING.value, PlanPhase.STOPPING.value),
+    ).close()
+    retired = f"SELECT retired FROM {plans} ORDER BY plan_id DESC LIMIT 1"
+    last = (
+        f"SELECT MAX(last) FROM (SELECT MAX(shard_id) AS last FROM {PLACEMENTS.name} "
+        f"UNION ALL SELECT MAX(last_shard_id) FROM {plans})"
+    )
+    connection.execute(
+        f"INSERT INTO {plans} SELECT {raised % 'plan_id'}, ?, ?, '[]', '[]', '[]', "
+        f"COALESCE(({retired}), '[]'), COALESCE(({last}), 0) + {SHARD_IDS_PASSED_OVER}, "
+        f"0, '', ?, 0, 0 FROM {plans}",
+        (PlanKind.REBALANCE.value, PlanPhase.STOPPED.value, RECOVERED),
+    ).close()
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from cluster_manager.service.connected_nodes import ConnectedNodes
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.event_levels import known_form, level_of, not_known
 from cluster_manager.service.load_board import LoadBoard
+from cluster_manager.service.slots.auto_sizer import AutoSizer
 from cluster_manager.service.slots.slot_mover import SlotMover
 from cluster_manager.service.soft_state import LeaderEndpoint, LeaderEndpoints
 from cluster_manager.service.spreader import LeaderSpreader, Situation
@@ -100,6 +101,7 @@ class LeaderTerm:
             clock, lambda: self.pending.directory, self._nodes.push_to_shard_nodes
         )
         self.slot_mover = SlotMover(self, clock)
+        self._auto_sizer = AutoSizer(self, self.slot_mover.sizes, clock, plan.shards)
         on_update(self.full_update())
 
     def __repr__(self) -> str:
@@ -383,6 +385,7 @@ class LeaderTerm:
         self._is_over = True
         self._spreader.stop()
         self.slot_mover.stop()
+        self._auto_sizer.stop()
         self.loads.stop()
         self._nodes.disconnect_all(error)
 

@@ -14,10 +14,12 @@ from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import NodeId, ReplicatedLog, Role, RoleChange
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaStatus
+from shards.domain.shard import SHARD_KEY, Shard
+from shards.domain.states import StateKind
 from shards.inventory.reader import InventoryReader
 from shards.metrics import ShardMetrics
 from shards.node.shard_leader import LeaderDependencies, ShardLeader
-from shards.projections.rows import Query, ReadTransaction
+from shards.projections.rows import Query, ReadTransaction, read_states
 from shards.watches.change_hub import ChangeHub
 from shards.watches.effective_writes import AcknowledgingStream, Subscription
 
@@ -117,6 +119,12 @@ class Replica:
         if leader_id is None and self.log.status.role is Role.STOPPED:
             leader_id = self._successor_id
         return NotLeader(self.shard_id, self._hint(self.shard_id, leader_id))
+
+    def has_slots(self) -> bool:
+        """Return whether the shard decides about any slot, or may still have some back, by what is
+        applied here."""
+        own = read_states(self._query, StateKind.SHARD, (SHARD_KEY,))[SHARD_KEY]
+        return isinstance(own, Shard) and bool(own.ranges or own.outgoing or own.incoming)
 
     async def wait_commit(self) -> None:
         """Return after the next commit on this replica, or when it has stopped."""

@@ -35,6 +35,7 @@ from shards.metrics import NodeMetrics, ShardMetrics
 from shards.node.membership_keeper import MembershipKeeper
 from shards.node.replica import Replica
 from shards.node.shard_leader import LeaderDependencies
+from shards.node.size_reports import SizeReports
 from shards.projections.rows import Query, ReadTransaction
 
 SHARD_NODE = "shard"
@@ -115,6 +116,7 @@ class ShardNode:
         self._metrics = metrics
         self._replicas = replicas
         self._keepers: dict[int, MembershipKeeper] = {}
+        self._sizes = SizeReports(replicas, link.send, dependencies.clock)
         self._changed = asyncio.Event()
         self._stored_concerns: _Concerns | None = None
         self._stored_version = 0
@@ -151,12 +153,14 @@ class ShardNode:
         """
         plans = self._dependencies.balance
         planning = None if plans is None else keep("balance_plans", plans.run)
+        measuring = keep("shard_sizes", self._sizes.run)
         try:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
                 await self._reconcile()
         finally:
+            measuring.cancel()
             if planning is not None:
                 planning.cancel()
 
@@ -258,16 +262,24 @@ class ShardNode:
         """Close replicas that the map no longer names here, and put their data aside.
 
         A replica that leads stays open: it is a member of its shard, so the map will name it again,
-        or its own keeper hands over.
+        or its own keeper hands over. Of a shard that has left the map every replica is closed. If
+        its log has slots, the map is wrong, and the shard serves on.
         """
         unnamed = {
             shard_id
             for shard_id, placement in view.placements.items()
             if not self._is_named(placement)
         }
+        gone = set(self._replicas) - set(view.placements)
+        for shard_id in sorted(
+            shard_id for shard_id in gone if self._replicas[shard_id].has_slots()
+        ):
+            _logger.warning("the map has no place for a shard with slots", shard=shard_id)
+            gone.discard(shard_id)
+        unnamed |= gone
         for shard_id in sorted(unnamed & set(self._replicas)):
             replica = self._replicas[shard_id]
-            if replica.leader is not None or self._is_stopping:
+            if (replica.leader is not None and shard_id not in gone) or self._is_stopping:
                 continue
             del self._replicas[shard_id]
             await replica.stop()
@@ -345,6 +357,7 @@ class ShardNode:
                 self._link.send(NodeMessage(leader=report))
         for keeper in self._keepers.values():
             keeper.report_again()
+        self._sizes.report()
 
     def _keep_members(self, replica: Replica) -> None:
         """Run a ``MembershipKeeper`` exactly while this node leads the shard."""

@@ -57,7 +57,7 @@ class SlotMover:
     def __init__(self, term: Term, clock: Clock) -> None:
         self._term = term
         self._clock = clock
-        self.sizes = SizeBoard()
+        self.sizes = SizeBoard(clock)
         self._heard_ms: dict[int, int] = {}
         self._rows_copied: dict[int, int] = {}
         self._cancel_timer: Callable[[], None] | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 WAIT_MS_DEFAULT = 3_600_000
 """An hour: a hundred moves of fifty thousand rows each."""
+
+RANGES_SHOWN_MAX = 5
+"""Ranges of slots in a line of a dry run; ``--json`` has all: the ring scatters a shard's slots."""
 
 Shard = Annotated[int, typer.Argument(metavar="SHARD", min=1, help="Shard id.")]
 Into = Annotated[int, typer.Argument(metavar="INTO", min=1, help="Shard that gets the slots.")]
@@ -332,16 +336,27 @@ def _show_plan(plan: SlotPlan, json_output: bool) -> None:
         print_line(f"shard {placement.shard_id} would be new, on {', '.join(placement.replicas)}")
     for shard_id in plan.plan.removed:
         print_line(f"shard {shard_id} would leave the cluster")
+    wanted: dict[int, list[str]] = {}
+    counts: Counter[int] = Counter()
+    for run in plan.plan.wanted:
+        counts[run.shard_id] += run.last + 1 - run.first
+        shown = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+        wanted.setdefault(run.shard_id, []).append(shown)
     rows = [
-        (f"{run.first}-{run.last}", run.last + 1 - run.first, run.shard_id)
-        for run in plan.plan.wanted
+        (shard_id, counts[shard_id], _shortened(ranges))
+        for shard_id, ranges in sorted(wanted.items())
     ]
     print_table(
         f"{counted(plan.slots, 'slot')} in {counted(plan.moves_left, 'move')}, "
         f"about {counted(plan.rows_left, 'row')}",
-        ("slots", "count", "to shard"),
+        ("to shard", "slots", "which"),
         rows,
     )
+
+
+def _shortened(ranges: Sequence[str]) -> str:
+    shown = ", ".join(ranges[:RANGES_SHOWN_MAX])
+    return shown if len(ranges) <= RANGES_SHOWN_MAX else f"{shown}, … {len(ranges)} ranges"
 
 
 def _sentence(plan: SlotPlan) -> str:

@@ -39,7 +39,11 @@ from nextgen.kernel.governance.client_limits import (
     BrokerLimits,
     TopicLimits,
 )
-from nextgen.kernel.limits.placement import SETTING_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.placement import (
+    SETTING_TEXT_CHARACTERS_MAX,
+    SHARD_COMMANDS_SETTING_MAX,
+    SHARD_TOPICS_SETTING_MAX,
+)
 from nextgen.kernel.limits.scalable import (
     AUTO_SCALE_TICK_MS,
     AUTO_SCALE_TICK_MS_MAX,
@@ -73,6 +77,18 @@ DEFAULT_LOAD_REPORTING: Final = LoadReporting()
 
 
 @dataclass(frozen=True, slots=True)
+class ShardSizing:
+    """How large shards become before they are split by themselves; 0: any size."""
+
+    topics_max: int = 0
+    commands_per_second_max: float = 0
+
+
+DEFAULT_SHARD_SIZING: Final = ShardSizing()
+"""Off: a split copies half a shard and adds replicas to nodes, which an operator should want."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """The settings with their values: defaults, overridden for the cluster."""
 
@@ -85,6 +101,7 @@ class ServiceSettings:
     topic_limits: TopicLimits = NO_LIMITS
     """What clients may use of a topic where no policy says otherwise."""
     broker_limits: BrokerLimits = NO_BROKER_LIMITS
+    shard_sizing: ShardSizing = DEFAULT_SHARD_SIZING
 
 
 DEFAULT_SETTINGS: Final = ServiceSettings()
@@ -92,6 +109,8 @@ DEFAULT_SETTINGS: Final = ServiceSettings()
 AUTO_SCALE_INTERVAL: Final = "scalableTopicAutoScaleIntervalSeconds"
 LOAD_REPORT_INTERVAL: Final = "scalableTopicLoadReportIntervalSeconds"
 LOAD_REPORT_CHANGE: Final = "scalableTopicLoadReportRateChangeThreshold"
+SHARD_TOPICS_MAX: Final = "shardTopicsMax"
+SHARD_COMMANDS_MAX: Final = "shardCommandsPerSecondMax"
 
 
 def _service_name(field: str) -> str:
@@ -123,9 +142,13 @@ _NUMBERS: Final[dict[str, tuple[float, float, float]]] = {
         SEGMENT_LOAD_REPORT_MS_MAX / 1_000,
     ),
     LOAD_REPORT_CHANGE: (SEGMENT_LOAD_CHANGE, 0, 1),
+    SHARD_TOPICS_MAX: (0, 0, SHARD_TOPICS_SETTING_MAX),
+    SHARD_COMMANDS_MAX: (0, 0, SHARD_COMMANDS_SETTING_MAX),
     **LIMIT_NUMBERS,
 }
 """Default, least and most of the settings that neither the policy nor the balance checks."""
+
+_WHOLE_NUMBERS: Final = frozenset({SHARD_TOPICS_MAX, *LIMIT_NUMBERS})
 
 _DEFAULTS: Final[dict[str, bool | float]] = {
     **{name: auto_scale_policy.default_of(field) for name, field in _POLICY_FIELDS.items()},
@@ -179,6 +202,9 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         "may have a fraction",
         LOAD_REPORT_CHANGE: "part of a recorded rate by which it has to move before it is "
         "recorded again",
+        SHARD_TOPICS_MAX: "topics beyond which a shard is split by itself, and far below which two "
+        "are merged; 0: never",
+        SHARD_COMMANDS_MAX: "the same in commands a second",
         "loadBalancerEnabled": "whether units are moved to even out brokers",
         "loadBalancerSheddingEnabled": "the same: both have to be true",
         "loadBalancerSheddingIntervalMinutes": "minutes between two evaluations of the balance; "
@@ -262,6 +288,7 @@ def _settings(values: Mapping[str, Any]) -> ServiceSettings:
         balance_settings.balance_of(values),
         client_limits.topic_limits_of(values),
         client_limits.broker_limits_of(values),
+        ShardSizing(round(values[SHARD_TOPICS_MAX]), float(values[SHARD_COMMANDS_MAX])),
     )
 
 
@@ -282,7 +309,7 @@ def _out_of_bounds(name: str, value: float) -> str:
     if name not in _NUMBERS:
         return ""
     _, least, most = _NUMBERS[name]
-    if name in LIMIT_NUMBERS and not (math.isnan(value) or float(value).is_integer()):
+    if name in _WHOLE_NUMBERS and not (math.isnan(value) or float(value).is_integer()):
         return f"{name} is {value:g}, a whole number is needed"
     refused = f"{name} is {value:.15g}, {least:.15g} to {most:.15g} are allowed"
     return "" if least <= value <= most else refused

@@ -391,3 +391,30 @@ than an election, a restart or a snapshot takes."""
 
 SHARD_SIZES_MS = 10_000
 """Between two reports of the sizes of the shards that a node leads."""
+
+SHARD_FULL_MS = 300_000
+"""Time for which a shard has to be too full before it is split by itself: a load that comes and
+goes in minutes is none to copy half a shard for."""
+
+SHARD_IDLE_FULLNESS = 0.4
+"""Part of a shard's limits below which it is idle: two such shards fit into one, and half of a full
+shard is none."""
+
+SHARD_IDLE_MS = 3_600_000
+"""Time for which two shards have to be idle before they are merged by themselves."""
+
+SHARD_PLAN_PAUSE_MS = 600_000
+"""Time from one plan that was made by itself to the next: sizes are known again by then."""
+
+SHARD_PLAN_FAILED_PAUSE_MS = 3_600_000
+"""The same behind a plan that was stopped: what stopped it takes an operator."""
+
+SHARD_SIZE_STALE_MS = 60_000
+"""A size that was reported earlier is not known any more: six reports are missing."""
+
+SHARD_TOPICS_SETTING_MAX = 1_000_000_000
+"""Topics of a shard beyond which no setting says that it is split: ten times all topics that the
+design is made for."""
+
+SHARD_COMMANDS_SETTING_MAX = 1_000_000
+"""The same in commands a second: twenty times what a shard's leader decides."""

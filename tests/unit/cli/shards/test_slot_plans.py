@@ -94,6 +94,20 @@ def test_a_dry_run_shows_what_would_move_and_follows_nothing(manager, capsys) ->
     assert "0-9" in shown
 
 
+def test_a_dry_run_of_scattered_slots_is_one_line_for_each_shard(manager, capsys) -> None:
+    scattered = plan("running", 10)
+    scattered.plan.wanted.extend(
+        events_pb.SlotRun(first=slot, last=slot, shard_id=5) for slot in range(20, 40, 2)
+    )
+    manager(scattered)
+
+    plan_commands.rebalance(dry_run=True)
+
+    shown = capsys.readouterr().out
+    assert "20, 22, 24, 26, 28, … 10 ranges" in shown
+    assert "30" not in shown
+
+
 def test_json_has_the_whole_plan(manager, capsys) -> None:
     manager(plan("running", 10), plan("done"))
 

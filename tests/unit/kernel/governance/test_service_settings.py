@@ -20,7 +20,11 @@ from nextgen.kernel.governance.service_settings import (
     resolve,
     runtime_texts,
 )
-from nextgen.kernel.limits.placement import SETTING_TEXT_CHARACTERS_MAX
+from nextgen.kernel.limits.placement import (
+    SETTING_TEXT_CHARACTERS_MAX,
+    SHARD_COMMANDS_SETTING_MAX,
+    SHARD_TOPICS_SETTING_MAX,
+)
 
 
 def test_the_defaults_as_texts_are_the_defaults():
@@ -167,3 +171,24 @@ def test_the_values_in_force_are_the_overrides_and_the_defaults():
     found = runtime_texts({"scalableTopicMaxSegments": "016", "ofALaterRelease": "1"})
 
     assert found == {**DEFAULT_TEXTS, "scalableTopicMaxSegments": "016"}
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("shardTopicsMax", SHARD_TOPICS_SETTING_MAX),
+        ("shardCommandsPerSecondMax", SHARD_COMMANDS_SETTING_MAX),
+    ],
+)
+def test_up_to_shard_topics_setting_max_and_shard_commands_setting_max_a_shard_may_have(name, most):
+    sizing = resolve({name: str(most)}).shard_sizing
+    assert most in (sizing.topics_max, sizing.commands_per_second_max)
+    assert resolve({name: "0"}) == DEFAULT_SETTINGS
+    for value in (str(most + 1), "-1"):
+        assert problem({name: value}).startswith(f"{name} is {value}, 0 to {most} are allowed")
+        assert lenient({name: value}) == DEFAULT_SETTINGS
+
+
+def test_topics_of_a_shard_are_whole():
+    assert problem({"shardTopicsMax": "0.5"}) == "shardTopicsMax is 0.5, a whole number is needed"
+    assert resolve({"shardCommandsPerSecondMax": "0.5"}).shard_sizing.commands_per_second_max == 0.5

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from nextgen.client.cluster.link import ClusterLink, TransferListener
 from nextgen.kernel.errors import JournalCorrupted, StaleShardMap
 from nextgen.kernel.limits.cluster import SESSION_RETURN_MS, SLOT_COUNT
+from nextgen.kernel.limits.placement import SHARD_SIZES_MS
 from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.replication.ports import GroupId, LogStatus, NodeId, Role
 from nextgen.replication.view.store import ViewStore
@@ -180,6 +181,17 @@ class World:
         """Push a map in which shard 1 is placed like this."""
         shards = [ShardPlacement(shard_id=1, **placement), MAP.shards[1]]  # type: ignore[arg-type]
         changed = ShardMapChanged(version=version, slot_owners=MAP.slot_owners, shards=shards)
+        self.link.push(full=True, shard_map=changed)
+        await asyncio.sleep(0.1)
+
+    async def add_empty_shard(self, version: int, shard_id: int) -> None:
+        """Push a map in which this node alone has the only replica of a shard without slots."""
+        shards = [
+            ShardPlacement(shard_id=1, replicas=["node-2"], has_led=True),
+            ShardPlacement(shard_id=shard_id, replicas=["node-1"]),
+        ]
+        owners = SlotTable(version, (1,) * SLOT_COUNT).to_bytes()
+        changed = ShardMapChanged(version=version, slot_owners=owners, shards=shards)
         self.link.push(full=True, shard_map=changed)
         await asyncio.sleep(0.1)
 
@@ -558,6 +570,66 @@ async def test_a_leader_that_no_placement_names_is_closed_when_it_leads_no_more(
 
     assert not world.replicas
     assert world.groups.on_disk == set()
+
+
+@run_by(with_node)
+async def test_a_shard_without_slots_that_leaves_the_map_is_closed_though_it_is_led(
+    world: World,
+) -> None:
+    await world.place(2, replicas=["node-2"])
+    await world.add_empty_shard(3, 9)
+    world.log(9).become_leader()
+    await asyncio.sleep(0.1)
+    assert world.replicas[9].leader is not None
+
+    await world.place(4, replicas=["node-2"])
+
+    assert 9 not in world.replicas
+    assert world.log(9).status.role is Role.STOPPED
+    assert world.groups.on_disk == set()
+
+
+@run_by(with_node)
+async def test_a_shard_with_slots_stays_open_though_the_map_has_lost_it(world: World) -> None:
+    await world.place(2, replicas=["node-1", "node-2"])
+    world.log(1).become_leader()
+    await asyncio.sleep(0.1)
+
+    world.link.push(
+        full=True,
+        shard_map=ShardMapChanged(
+            version=3, slot_owners=bytes([0, 2]) * SLOT_COUNT, shards=[MAP.shards[1]]
+        ),
+    )
+    await asyncio.sleep(0.1)
+
+    assert world.replicas[1].leader is not None
+    assert world.groups.on_disk == {1}
+
+
+def sizes(world: World) -> list[tuple[int, int, int, float]]:
+    return [
+        (size.shard_id, size.topics, size.rows, size.commands_per_second)
+        for message in world.link.sent
+        if message.HasField("shard_sizes")
+        for size in message.shard_sizes.shards
+    ]
+
+
+@run_by(with_node)
+async def test_the_sizes_of_led_shards_are_reported_after_a_reconnect_and_then_every_ten_seconds(
+    world: World,
+) -> None:
+    await world.place(2, replicas=["node-1", "node-2"])
+    await asyncio.sleep(SHARD_SIZES_MS / 1_000)
+    assert sizes(world) == [], "nothing is led here"
+    world.log(1).become_leader()
+    await asyncio.sleep(0.1)
+    world.link.connect()
+    await asyncio.sleep(0.1)
+    assert sizes(world) == [(1, 0, 0, 0.0)]
+    await asyncio.sleep(SHARD_SIZES_MS / 1_000)
+    assert [shard_id for shard_id, *_ in sizes(world)] == [1, 1]
 
 
 @run_by(with_node)
