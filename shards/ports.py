@@ -37,6 +37,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 from shards.domain.parent_gate import ParentKind
 from shards.domain.scalable.retention import SegmentUsage
 from shards.domain.scalable.vocabulary import SubscriptionType
+from shards.domain.slots.events import SlotRanges
 
 AssignAhead = Callable[[Sequence[TopicName], str], None]
 """Begins to assign units that are about to be looked up, to the broker with this id if it may have
@@ -369,6 +370,19 @@ class SessionReports(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class GateAnswer:
+    """What became of an order to the gate of a parent in one shard.
+
+    ``rejected`` is None if it was carried out; ``slots`` are those that the shard had then.
+    ``attempt`` is the latest that the gate knows, 0 at a shard of a release whose slots never move.
+    """
+
+    rejected: Rejected | None = None
+    slots: SlotRanges = ()
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Parent:
     """A tenant, namespace or source of shadows as read at its home shard."""
 
@@ -400,13 +414,13 @@ class ParentDirectory(Protocol):
 
     async def close_gate(
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         """Close the gate in one shard; NOT_EMPTY if that shard has children of the parent."""
         ...
 
     async def reopen_gate(
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         """Abandon the attempt in one shard."""
         ...
 
@@ -440,7 +454,7 @@ class ShadowDirectory(ParentDirectory, FormerShards, Protocol):
 
     async def grow_shadows(
         self, shard_id: int, source: str, source_id: str, attempt: int, partitions: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         """Give all shadows of a source in one shard ``partitions``."""
         ...
 

@@ -26,7 +26,7 @@ from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.parent_gate import ParentKind
 from shards.inventory.service import InventoryService
-from shards.ports import Parent
+from shards.ports import GateAnswer, Parent
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
@@ -45,10 +45,10 @@ class AnyParent:
     async def read_parent(self, kind: ParentKind, name: str) -> Parent | None:
         return Parent(f"id-of-{name}", is_deleting=False)
 
-    async def close_gate(self, *_: object) -> None:
+    async def close_gate(self, *_: object) -> GateAnswer:
         raise AssertionError("nothing is deleted here")
 
-    async def reopen_gate(self, *_: object) -> None:
+    async def reopen_gate(self, *_: object) -> GateAnswer:
         raise AssertionError("nothing is deleted here")
 
 

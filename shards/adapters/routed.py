@@ -66,7 +66,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
-from shards.ports import Parent, ShardWatching
+from shards.ports import GateAnswer, Parent, ShardWatching
 
 OBJECT_BYTES_MAX: Mapping[Kind, int] = MappingProxyType(
     {
@@ -244,7 +244,7 @@ class RoutedParents:
 
     async def close_gate(
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         command = Command(
             close_parent_gate=CloseParentGate(
                 parent_kind=kind.value, parent_name=name, parent_id=parent_id, attempt=attempt
@@ -254,7 +254,7 @@ class RoutedParents:
 
     async def reopen_gate(
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         command = Command(
             reopen_parent_gate=ReopenParentGate(
                 parent_kind=kind.value, parent_name=name, parent_id=parent_id, attempt=attempt
@@ -282,7 +282,7 @@ class RoutedParents:
 
     async def grow_shadows(
         self, shard_id: int, source: str, source_id: str, attempt: int, partitions: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         order = GrowShadows(
             source=source, source_id=source_id, attempt=attempt, partitions=partitions
         )
@@ -303,12 +303,12 @@ class RoutedParents:
         _check_body(response, "get_outcomes")
         return response.get_outcomes
 
-    async def _execute(self, shard_id: int, command: Command) -> Rejected | None:
+    async def _execute(self, shard_id: int, command: Command) -> GateAnswer:
         # Without a command id, but harmless to repeat: a gate closes once per attempt.
         response = await self._router.call(
             shard_id, _execution(command), timeout_ms=_PARENT_TIMEOUT_MS
         )
-        return _rejected(_result(response))
+        return gate_answer(_result(response))
 
     async def _execute_at_home(self, topic: str, command: Command) -> CommandResult:
         key = parse_topic(topic).routing_key
@@ -325,6 +325,12 @@ def _execution(command: Command) -> ShardRequest:
 def _result(response: ShardResponse) -> CommandResult:
     _check_body(response, "execute")
     return response.execute.results[0]
+
+
+def gate_answer(result: CommandResult) -> GateAnswer:
+    """Return what a shard answered to an order to a gate."""
+    slots = tuple([(each.first, each.last) for each in result.gate_slots])
+    return GateAnswer(_rejected(result), slots, result.gate_attempt)
 
 
 def _rejected(result: CommandResult) -> Rejected | None:

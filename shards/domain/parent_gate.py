@@ -152,13 +152,13 @@ def _decide_close(
     gate: ParentGateState, command: CloseParentGate
 ) -> Accepted[ParentGateEvent] | Rejected:
     if gate is not None and gate.attempt >= command.attempt:
-        is_done = gate.attempt == command.attempt and not gate.is_open
         # An open gate that knows the attempt was reopened by it: the attempt was abandoned.
-        return Accepted(()) if is_done else _stale(gate, command.attempt)
+        if gate.attempt > command.attempt or gate.is_open:
+            return _stale(gate, command.attempt)
+        # Children may have come since, with slots of another shard.
+        return _not_empty(command) if command.has_children else Accepted(())
     if command.has_children:
-        return Rejected(
-            RejectionCode.NOT_EMPTY, f"{command.kind.value} {command.name} has children"
-        )
+        return _not_empty(command)
     closed = ParentGateClosed(command.kind, command.name, command.parent_id, command.attempt)
     return Accepted((closed,))
 
@@ -174,6 +174,10 @@ def _decide_reopen(
     # Recorded even if the gate is open: a close of this attempt may still be on its way.
     opened = ParentGateOpened(command.kind, command.name, command.parent_id, command.attempt)
     return Accepted((opened,))
+
+
+def _not_empty(command: CloseParentGate) -> Rejected:
+    return Rejected(RejectionCode.NOT_EMPTY, f"{command.kind.value} {command.name} has children")
 
 
 def _stale(gate: ParentGate, attempt: int) -> Rejected:

@@ -36,6 +36,16 @@ class Answer:
         return self.commit is None and not self.position
 
 
+def answer_gate(state: ShardState, answer: Answer, attempt: int) -> Answer:
+    """Return the answer to an order to a gate with the slots of this moment, and with the latest
+    attempt that the gate knows."""
+    own = state.reads.load_shard()
+    for first, last in own.ranges if own is not None else ():
+        answer.result.gate_slots.add(first=first, last=last)
+    answer.result.gate_attempt = attempt
+    return answer
+
+
 def conclude(
     state: ShardState,
     command_id: bytes,

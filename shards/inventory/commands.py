@@ -24,7 +24,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies, SetPolicies
 from shards.inventory.bulk_creation import BulkCreation
 from shards.inventory.bulk_turns import BulkTurns
-from shards.inventory.command_answer import Answer, conclude, finish, record
+from shards.inventory.command_answer import Answer, answer_gate, conclude, finish, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parents.deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parents.gates import ParentGates, ParentReads, WantedParent
@@ -50,6 +50,7 @@ from shards.wire.command import (
     ParsedCommand,
     RefusedCommand,
     first_policies,
+    slots_of,
     to_policies,
 )
 from shards.wire.event import DomainEvent, to_properties
@@ -165,7 +166,7 @@ class InventoryCommands:
                 return self._deletion.delete(NAMESPACES, name, command.command_id)
             case pb.CreateNamespace():
                 create = partial(self._create_namespace, command.command_id, command.name, body)
-                return self._create(create)
+                return self._create(command, create)
             case pb.SetNamespaceProperties():
                 order = SetProperties(name, to_properties(body.properties), body.expected_version)
                 return self._decide_namespace(command.command_id, order, ())
@@ -221,7 +222,7 @@ class InventoryCommands:
 
     def _create_topics(self, command: OnNewTopics) -> Work:
         if self._bounds is None:
-            return self._create(partial(self._creation.attempt, command, NO_BOUNDS))
+            return self._create(command, partial(self._creation.attempt, command, NO_BOUNDS))
         policies = self._bounds.known(namespaces_of(command))
         if policies is not None:
             outcome = self._creation.attempt(command, policies, {})
@@ -234,8 +235,9 @@ class InventoryCommands:
     ) -> CommandResult:
         """Create topics by the policies as of the decision: a bound may change during the reads."""
         async with bounds.deciding(namespaces_of(command)) as policies:
+            self._check_slots(command)
             attempt = partial(self._creation.attempt, command, policies)
-            work = self._create(attempt)
+            work = self._create(command, attempt)
             return await (finish(self._state, work) if isinstance(work, Answer) else work)
 
     def _on_topic(self, command: OnTopic) -> Work:
@@ -308,6 +310,7 @@ class InventoryCommands:
         """Set the rules of a topic that is served, unless they leave it no broker."""
         namespace_name = command.name.namespace_text
         async with policies.deciding((namespace_name,)) as decided_by:
+            self._check_slots(command)
             parents = decided_by.of(namespace_name)
             if isinstance(parents, MetadataError):
                 raise parents
@@ -333,20 +336,35 @@ class InventoryCommands:
 
     # Parents and gates ------------------------------------------------------------------------
 
-    def _create(self, attempt: Attempt) -> Work:
+    def _create(self, command: OnNamespace | OnNewTopics, attempt: Attempt) -> Work:
         unread = attempt({})
-        return unread if isinstance(unread, Answer) else self._create_later(attempt, unread)
+        return (
+            unread if isinstance(unread, Answer) else self._create_later(command, attempt, unread)
+        )
 
-    async def _create_later(self, attempt: Attempt, unread: list[WantedParent]) -> CommandResult:
+    async def _create_later(
+        self, command: OnNamespace | OnNewTopics, attempt: Attempt, unread: list[WantedParent]
+    ) -> CommandResult:
         reads: ParentReads = {}
         for _ in range(PARENT_READ_ATTEMPTS_MAX):
             reads.update(await self._gates.read(unread))
+            self._check_slots(command)
             outcome = tracing.timed("decide", partial(attempt, reads))
             if isinstance(outcome, Answer):
                 return await finish(self._state, outcome)
             unread = outcome
         parent = unread[0]
         raise Unavailable(f"the gate of {parent.kind.value} {parent.name} keeps changing")
+
+    def _check_slots(self, command: ParsedCommand) -> None:
+        """Check, behind a wait, that the shard still has the slots of ``command``: what it has left
+        of them says nothing any more.
+
+        Raises:
+            StaleShardMap: One has left.
+        """
+        for slot in slots_of(command):
+            self._state.slots.check(slot)
 
     def _order_gate(self, command: OnGate) -> Answer:
         kind, body = command.kind, command.body
@@ -360,7 +378,9 @@ class InventoryCommands:
         decision = parent_gate.decide(self._state.reads.load_gate(kind, name), order)
         if kind is ParentKind.TOPIC and isinstance(decision, Rejected):
             decision = self._naming_shadows(name, decision)
-        return conclude(self._state, command.command_id, decision, CommandResult(id=parent_id))
+        answer = conclude(self._state, command.command_id, decision, CommandResult(id=parent_id))
+        gate = self._state.reads.load_gate(kind, name)
+        return answer_gate(self._state, answer, body.attempt if gate is None else gate.attempt)
 
     def _naming_shadows(self, source: str, rejected: Rejected) -> Rejected:
         if rejected.code is not RejectionCode.NOT_EMPTY:

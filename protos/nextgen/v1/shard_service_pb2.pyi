@@ -560,7 +560,7 @@ class RemoveScalableConsumer(_message.Message):
     def __init__(self, name: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CommandResult(_message.Message):
-    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics", "operation_id", "has_shadows", "topic_hashes", "gate_slots")
+    __slots__ = ("rejection_code", "message", "position", "id", "version", "topics", "operation_id", "has_shadows", "topic_hashes", "gate_slots", "gate_attempt")
     REJECTION_CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -571,6 +571,7 @@ class CommandResult(_message.Message):
     HAS_SHADOWS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_HASHES_FIELD_NUMBER: _ClassVar[int]
     GATE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GATE_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     rejection_code: str
     message: str
     position: int
@@ -581,7 +582,8 @@ class CommandResult(_message.Message):
     has_shadows: bool
     topic_hashes: _containers.RepeatedScalarFieldContainer[int]
     gate_slots: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRange]
-    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ..., has_shadows: _Optional[bool] = ..., topic_hashes: _Optional[_Iterable[int]] = ..., gate_slots: _Optional[_Iterable[_Union[_events_pb2.SlotRange, _Mapping]]] = ...) -> None: ...
+    gate_attempt: int
+    def __init__(self, rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., position: _Optional[int] = ..., id: _Optional[str] = ..., version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicOutcome, _Mapping]]] = ..., operation_id: _Optional[int] = ..., has_shadows: _Optional[bool] = ..., topic_hashes: _Optional[_Iterable[int]] = ..., gate_slots: _Optional[_Iterable[_Union[_events_pb2.SlotRange, _Mapping]]] = ..., gate_attempt: _Optional[int] = ...) -> None: ...
 
 class TopicOutcome(_message.Message):
     __slots__ = ("topic_id", "rejection_code", "message", "partitions")

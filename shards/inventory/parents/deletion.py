@@ -1,6 +1,9 @@
 """Deleting a tenant or namespace: its children live in other shards, all of which must agree.
 
-    started ──▶ close the gate in every shard ──▶ all closed ──▶ deleted
+    started ──▶ close the gate in every shard ──▶ all closed, in all slots ──▶ deleted
+                     ▲                  │      └── a slot was moving ──╮
+                     │                  │                             │
+                     ╰──────────────────┼─────────────────────────────╯
                                         └── one has children ──▶ reopen ──▶ aborted
 
 Each run is an attempt with a number that grows, across leaders of the home shard too, so that a
@@ -10,6 +13,7 @@ DELETING; deleting it again continues.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,14 +27,20 @@ from shards.domain.parent import AbortDeletion, FinishDeletion, ParentCommand, S
 from shards.domain.parent_gate import ParentKind
 from shards.domain.tenant import Tenant
 from shards.inventory.command_answer import conclude, finish
+from shards.inventory.parents.coverage import (
+    GATE_PAUSE_MS,
+    GATE_ROUNDS_MAX,
+    covers_all,
+    latest_attempt,
+)
 from shards.inventory.parents.turns import Turns
-from shards.ports import ParentDirectory
+from shards.ports import GateAnswer, ParentDirectory
 from shards.state.fan_out import gather
 from shards.state.shard_state import ShardState
 from shards.state.state_reads import StateReads
 
-ShardAnswers = dict[int, Rejected | MetadataError | None]
-"""By shard: None where the gate is closed, a rejection where it is not, an error where unknown."""
+ShardAnswers = dict[int, GateAnswer | MetadataError]
+"""By shard: whether its gate is closed, an error where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +96,39 @@ class ParentDeletion:
         self, family: Family, name: str, parent_id: str, command_id: bytes
     ) -> CommandResult:
         state = self._state
-        attempt = self._turns.next_attempt()
-        answers = await self._close(family.kind, name, parent_id, attempt)
-        refusals = [each for each in answers.values() if isinstance(each, Rejected)]
-        errors = [each for each in answers.values() if isinstance(each, MetadataError)]
-        if any(each.code is not RejectionCode.NOT_EMPTY for each in refusals):
-            # A later attempt is under way, so another leader has replaced this one.
-            raise _unfinished(family.kind, name, refusals[0].message)
-        if refusals:
-            await self._reopen(family.kind, name, parent_id, attempt, list(answers))
-            return await self._abort(family, name, parent_id, command_id)
-        if errors:
-            raise _unfinished(family.kind, name, str(errors[0]))
-        done = family.decide(family.load(state.reads, name), FinishDeletion(name, parent_id))
-        result = CommandResult(id=parent_id)
-        return await finish(state, conclude(state, command_id, done, result))
+        for _ in range(GATE_ROUNDS_MAX):
+            attempt = self._turns.next_attempt()
+            answers = await self._close(family.kind, name, parent_id, attempt)
+            gates = [each for each in answers.values() if isinstance(each, GateAnswer)]
+            errors = [each for each in answers.values() if isinstance(each, MetadataError)]
+            refusals = [each.rejected for each in gates if each.rejected is not None]
+            state.slots.check_key(name)
+            if any(each.code is not RejectionCode.NOT_EMPTY for each in refusals):
+                if self._has_come and latest_attempt(gates) >= attempt:
+                    # The parent's former shard counted further.
+                    self._turns.exceed(latest_attempt(gates))
+                    continue
+                # A later attempt is under way, so another leader has replaced this one.
+                raise _unfinished(family.kind, name, refusals[0].message)
+            if refusals:
+                await self._reopen(family.kind, name, parent_id, attempt, list(answers))
+                return await self._abort(family, name, parent_id, command_id)
+            if errors:
+                raise _unfinished(family.kind, name, str(errors[0]))
+            if covers_all(gates):
+                done = family.decide(
+                    family.load(state.reads, name), FinishDeletion(name, parent_id)
+                )
+                result = CommandResult(id=parent_id)
+                return await finish(state, conclude(state, command_id, done, result))
+            await asyncio.sleep(GATE_PAUSE_MS / 1_000)
+        raise _unfinished(family.kind, name, "slots are between two shards")
+
+    @property
+    def _has_come(self) -> bool:
+        """Whether slots of this shard, that of the parent perhaps, came from another one."""
+        own = self._state.reads.load_shard()
+        return own is not None and bool(own.came)
 
     async def _close(
         self, kind: ParentKind, name: str, parent_id: str, attempt: int
@@ -124,15 +152,16 @@ class ParentDeletion:
             for shard_id in shard_ids
         ]
         for answer in await gather(reopens):
-            if isinstance(answer, Rejected):
-                raise _unfinished(kind, name, answer.message)
             if isinstance(answer, MetadataError):
                 raise _unfinished(kind, name, str(answer)) from answer
+            if answer.rejected is not None:
+                raise _unfinished(kind, name, answer.rejected.message)
 
     async def _abort(
         self, family: Family, name: str, parent_id: str, command_id: bytes
     ) -> CommandResult:
         state = self._state
+        state.slots.check_key(name)
         aborted = family.decide(family.load(state.reads, name), AbortDeletion(name, parent_id))
         if isinstance(aborted, Rejected):
             return await finish(state, conclude(state, command_id, aborted, CommandResult()))

@@ -25,6 +25,7 @@ class Turns:
     def __init__(self, term: int) -> None:
         self._term = term
         self._attempts = 0
+        self._last = 0
         self._turns: dict[Hashable, _Turn] = {}
 
     @asynccontextmanager
@@ -48,4 +49,11 @@ class Turns:
         """Return a number above that of every earlier attempt, earlier terms included."""
         self._attempts += 1
         assert self._attempts < DELETION_ATTEMPTS_PER_TERM_MAX, "attempts ran out of numbers"
-        return term_number(self._term) * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
+        own = term_number(self._term) * DELETION_ATTEMPTS_PER_TERM_MAX + self._attempts
+        self._last = max(own, self._last + 1)
+        return self._last
+
+    def exceed(self, attempt: int) -> None:
+        """Let the next attempt have a higher number than ``attempt``: one of the shard that the
+        object came from, whose terms may be higher."""
+        self._last = max(self._last, attempt)

@@ -1,10 +1,11 @@
 """Sources of shadow topics, in their home shard: their shadows live in other shards.
 
     admit:   no hold ──▶ shard recorded ──▶ that shard opens its gate
-    delete:  held ──▶ gates closed in the recorded shards ──▶ all closed ──▶ deleted
-                                            ╰─ one has shadows ──▶ reopened ──▶ refused
-    grow:    held ──▶ shadows grown in the recorded shards ──▶ all grown ──▶ grown
+    delete:  held ──▶ gates closed in all shards ──▶ all closed, in all slots ──▶ deleted
+                                      ╰─ one has shadows ──▶ reopened ──▶ refused
+    grow:    held ──▶ shadows grown in all shards, in all slots ──▶ grown
 
+All shards are asked, and not only those that were recorded: a shadow may have moved to another one.
 One run per source at a time. A run that fails leaves its hold. The next one that needs the source
 finishes a growth, and gives a deletion up unless it deletes the source itself.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from nextgen.client.wire.policies import policies_from_proto
 from nextgen.kernel.errors import DeadlineExceeded, Definite, InvalidRequest, MetadataError
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1.policies_pb2 import Policies
 from protos.nextgen.v1.shard_service_pb2 import (
     AdmitShadow,
@@ -30,7 +32,6 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import SetPolicies
 from shards.domain.shadows import source as shadow_source
 from shards.domain.shadows.source import (
-    EVERY_SHARD,
     HoldSource,
     RecordShadowShard,
     RemoveSource,
@@ -39,9 +40,10 @@ from shards.domain.shadows.source import (
 )
 from shards.domain.topic import taken_by_twin, twin_of
 from shards.inventory.command_answer import Answer, conclude, finish, record
+from shards.inventory.parents.coverage import covers_all, latest_attempt
 from shards.inventory.parents.turns import Turns
 from shards.inventory.topic_deletion import TopicDeletion
-from shards.ports import ShadowDirectory
+from shards.ports import GateAnswer, ShadowDirectory
 from shards.state.fan_out import gather
 from shards.state.shard_state import ShardState
 from shards.wire.command import OnSource, OnTopic
@@ -99,6 +101,7 @@ class ShadowSources:
         name = command.name.base_text
         async with self._turns.of(name):
             await self._settle(name)
+        self._state.slots.check(command.slot)
         work = self._admit(command, body)
         return await (finish(self._state, work) if isinstance(work, Answer) else work)
 
@@ -135,6 +138,7 @@ class ShadowSources:
         """Unlist a shadow unless it is another by now: an order may be late, and the shadow created
         and listed again meanwhile."""
         present = await self._directory.topic_id(body.shadow)
+        self._state.slots.check(command.slot)
         if present not in ("", body.shadow_id):
             return await finish(self._state, self._answer(command, Accepted(())))
         return await finish(self._state, self._unlist_now(command, body))
@@ -167,6 +171,7 @@ class ShadowSources:
         name = command.name.base_text
         async with self._turns.of(name):
             shadows = await self._shadows_in_the_way(name, body)
+            self._state.slots.check(command.slot)
             source, answer = self._begin_deletion(command, body, shadows)
             result = await finish(self._state, answer)
             if source is None:
@@ -189,7 +194,7 @@ class ShadowSources:
         pages = await gather(
             [
                 self._directory.shadows_of(each, name, SHADOWS_SHOWN + 1)
-                for each in self._shards(source)
+                for each in self._directory.shard_ids()
             ]
         )
         names: list[str] = []
@@ -222,16 +227,21 @@ class ShadowSources:
                 self._directory.close_gate(
                     shard_id, ParentKind.TOPIC, name, source.topic_id, attempt
                 )
-                for shard_id in self._shards(source)
+                for shard_id in self._directory.shard_ids()
             ]
         )
-        refusals = [each for each in answers if isinstance(each, Rejected)]
+        gates = [each for each in answers if isinstance(each, GateAnswer)]
+        refusals = [each.rejected for each in gates if each.rejected is not None]
         errors = [each for each in answers if isinstance(each, MetadataError)]
         if any(each.code is not RejectionCode.NOT_EMPTY for each in refusals):
-            # A later attempt is under way, so another leader has replaced this one.
+            # A later attempt is under way, so another leader has replaced this one; or the source
+            # has come from another shard, which counted further.
+            self._turns.exceed(latest_attempt(gates))
             raise _unfinished(name, "deleted", refusals[0].message)
         if errors and not refusals:
             raise _unfinished(name, "deleted", str(errors[0]))
+        if not refusals and not covers_all(gates):
+            raise _unfinished(name, "deleted", "slots are between two shards")
         refused = refusals[0] if refusals else self._refusal_now(name, body)
         if refused is None:
             return await finish(self._state, self._deleted(source, command_id, body))
@@ -239,6 +249,7 @@ class ShadowSources:
         return await self._release(source, command_id, refused)
 
     def _refusal_now(self, name: str, body: DeleteTopic) -> Rejected | None:
+        self._state.slots.check_key(parse_topic(name).routing_key)
         return self._topics.refusal(name, self._state.reads.load_topic(name), body)
 
     def _deleted(self, source: ShadowSource, command_id: bytes, body: DeleteTopic) -> Answer:
@@ -272,6 +283,7 @@ class ShadowSources:
         name = command.name.base_text
         async with self._turns.of(name):
             await self._give_deletion_up(name)
+            self._state.slots.check(command.slot)
             return await self._grow(command, name, body.partitions)
 
     async def _grow(self, command: OnTopic, name: str, partitions: int) -> CommandResult:
@@ -297,17 +309,17 @@ class ShadowSources:
                 self._directory.grow_shadows(
                     shard_id, source.name, source.topic_id, attempt, partitions
                 )
-                for shard_id in self._shards(source)
+                for shard_id in self._directory.shard_ids()
             ]
         )
-        for answer in answers:
-            if answer is not None:
-                why = answer.message if isinstance(answer, Rejected) else str(answer)
-                raise _unfinished(source.name, "grown", why)
+        self._check_carried_out(source.name, "grown", answers)
+        if not covers_all([each for each in answers if isinstance(each, GateAnswer)]):
+            raise _unfinished(source.name, "grown", "slots are between two shards")
 
     async def _end_growth(self, command_id: bytes, name: str, partitions: int) -> CommandResult:
         """Let the source have its partitions, once its shadows have them."""
         state = self._state
+        state.slots.check_key(parse_topic(name).routing_key)
         before = state.reads.load_topic(name)
         decision = topic.decide(before, topic.GrowTopic(name, partitions))
         if isinstance(decision, Rejected):
@@ -350,13 +362,20 @@ class ShadowSources:
                 self._directory.reopen_gate(
                     shard_id, ParentKind.TOPIC, source.name, source.topic_id, attempt
                 )
-                for shard_id in self._shards(source)
+                for shard_id in self._directory.shard_ids()
             ]
         )
+        self._check_carried_out(source.name, "deleted", answers)
+
+    def _check_carried_out(
+        self, name: str, what: str, answers: Sequence[GateAnswer | MetadataError]
+    ) -> None:
         for answer in answers:
-            if answer is not None:
-                why = answer.message if isinstance(answer, Rejected) else str(answer)
-                raise _unfinished(source.name, "deleted", why)
+            if isinstance(answer, MetadataError):
+                raise _unfinished(name, what, str(answer))
+            if answer.rejected is not None:
+                self._turns.exceed(answer.attempt)
+                raise _unfinished(name, what, answer.rejected.message)
 
     async def _hold(
         self, source: ShadowSource, *, is_deleting: bool = False, growing_to: int = 0
@@ -373,11 +392,6 @@ class ShadowSources:
         decision = shadow_source.decide(present, order)
         assert isinstance(decision, Accepted), "whoever has the turn knows the source"
         return decision.events
-
-    def _shards(self, source: ShadowSource) -> Sequence[int]:
-        if EVERY_SHARD in source.shards:
-            return self._directory.shard_ids()
-        return source.shards
 
 
 def has_shadows(source: str, names: Sequence[str]) -> Rejected:

@@ -9,7 +9,7 @@ from protos.nextgen.v1.shard_service_pb2 import CommandResult, DeleteTopic
 from shards.domain import parent_gate, topic
 from shards.domain.parent_gate import ParentKind, ReopenParentGate
 from shards.domain.topic import GrowTopic, Topic
-from shards.inventory.command_answer import Answer, conclude, finish, record
+from shards.inventory.command_answer import Answer, answer_gate, conclude, finish, record
 from shards.inventory.topic_deletion import TopicDeletion
 from shards.ports import ShadowDirectory
 from shards.state.shard_state import ShardState
@@ -38,7 +38,8 @@ class ShadowTopics:
         order = ReopenParentGate(ParentKind.TOPIC, body.source, body.source_id, body.attempt)
         decision = parent_gate.decide(gate, order)
         if isinstance(decision, Rejected):
-            return conclude(state, command.command_id, decision, CommandResult())
+            answer = conclude(state, command.command_id, decision, CommandResult())
+            return answer_gate(state, answer, body.attempt if gate is None else gate.attempt)
         events: list[DomainEvent] = []
         for name in state.scans.shadows_of(body.source):
             before = state.reads.load_topic(name)
@@ -50,7 +51,8 @@ class ShadowTopics:
                 record(state, b"", events, CommandResult())
                 events = []
         events += decision.events
-        return record(state, command.command_id, events, CommandResult())
+        answer = record(state, command.command_id, events, CommandResult())
+        return answer_gate(state, answer, body.attempt)
 
     async def delete(self, command: OnTopic, before: Topic, body: DeleteTopic) -> CommandResult:
         """Delete a shadow, which its source no longer lists then.
@@ -66,6 +68,7 @@ class ShadowTopics:
             refused = await self._directory.unlist_shadow(before.source, name, before.topic_id)
             if refused is not None:
                 raise Unavailable(f"{name} is not taken out of its source: {refused.message}")
+            state.slots.check(command.slot)
         present = state.reads.load_topic(name)
         if present is None or present.topic_id != before.topic_id:
             gone = CommandResult(id=before.topic_id)

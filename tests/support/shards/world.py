@@ -26,10 +26,11 @@ from protos.nextgen.v1.inventory_pb2 import (
     KIND_TOPIC,
     LIFE_STATE_DELETING,
 )
+from shards.adapters.routed import gate_answer
 from shards.domain.assignment import Assignment
 from shards.domain.parent_gate import ParentKind
 from shards.inventory.service import InventoryReader, InventoryService
-from shards.ports import Parent
+from shards.ports import GateAnswer, Parent
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
 from shards.projections.tables import METADATA
@@ -257,7 +258,7 @@ class World:
 
     async def close_gate(
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         await _stand_in_the_way(self.before_close, shard_id)
         order = pb.CloseParentGate(
             parent_kind=kind.value, parent_name=name, parent_id=parent_id, attempt=attempt
@@ -266,7 +267,7 @@ class World:
 
     async def reopen_gate(
         self, shard_id: int, kind: ParentKind, name: str, parent_id: str, attempt: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         await _stand_in_the_way(self.before_reopen, shard_id)
         order = pb.ReopenParentGate(
             parent_kind=kind.value, parent_name=name, parent_id=parent_id, attempt=attempt
@@ -296,7 +297,7 @@ class World:
 
     async def grow_shadows(
         self, shard_id: int, source: str, source_id: str, attempt: int, partitions: int
-    ) -> Rejected | None:
+    ) -> GateAnswer:
         await _stand_in_the_way(self.before_close, shard_id)
         order = pb.GrowShadows(
             source=source, source_id=source_id, attempt=attempt, partitions=partitions
@@ -314,8 +315,8 @@ class World:
         wanted = pb.ListRequest(kind=KIND_TOPIC, shadows_of=source, limit=limit)
         return (await self.shards[shard_id].reader.list(wanted)).names
 
-    async def _order(self, shard_id: int, command: pb.Command) -> Rejected | None:
-        return _rejected(await self.post(self.run(self.shards[shard_id], command)))
+    async def _order(self, shard_id: int, command: pb.Command) -> GateAnswer:
+        return gate_answer(await self.post(self.run(self.shards[shard_id], command)))
 
 
 def _rejected(result: pb.CommandResult) -> Rejected | None:

@@ -99,8 +99,11 @@ def rows_of(shard: ShardReplica, ranges: SlotRanges) -> tuple[SlotRow, ...]:
     """Return the rows of ``shard`` in ``ranges``."""
     rows: list[SlotRow] = []
     for kind, table in _TABLES:
-        keys = [row[0] for row in shard.query(f"SELECT * FROM {table.name}")]
+        keys = {row[0] for row in shard.query(f"SELECT * FROM {table.name}")}
+        keys |= {key for key, _ in shard.state.cache.pending(kind)}
         for key, state in shard.state.reads.load(kind, keys).items():
+            if state is None:
+                continue
             slot = _slot_of(kind, key, state)
             if any(first <= slot <= last for first, last in ranges):
                 rows.append(SlotRow(kind, key, state))

@@ -46,7 +46,7 @@ from shards.adapters.routed import (
 )
 from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
-from shards.ports import Parent
+from shards.ports import GateAnswer, Parent
 
 TABLE = initial_table([1, 2, 3])
 TOPICS = [f"persistent://acme/orders/t-{number}" for number in range(20)]
@@ -223,8 +223,8 @@ async def test_orders_to_a_source_go_to_its_home_and_orders_to_shadows_to_their_
 
     assert await parents.admit_shadow(SOURCE, 3, 4) == Parent("t-1", False)
     assert await parents.unlist_shadow(SOURCE, SHADOW, "t-2") is None
-    assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) is None
-    assert await parents.close_gate(2, ParentKind.TOPIC, SOURCE, "t-1", 7) is None
+    assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) == GateAnswer()
+    assert await parents.close_gate(2, ParentKind.TOPIC, SOURCE, "t-1", 7) == GateAnswer()
 
     commands = [(shard, request.execute.commands[0]) for shard, request in router.orders]
     assert commands == [
@@ -273,7 +273,7 @@ async def test_a_refused_order_is_answered_with_the_reason() -> None:
 
     assert await parents.admit_shadow(SOURCE, 3, 4) == refused
     assert await parents.unlist_shadow(SOURCE, SHADOW, "t-2") == refused
-    assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) == refused
+    assert await parents.grow_shadows(2, SOURCE, "t-1", 7, 8) == GateAnswer(refused)
 
 
 async def test_shadows_are_listed_by_the_shard_that_is_asked() -> None:
