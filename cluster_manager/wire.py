@@ -22,7 +22,8 @@ from cluster_manager.domain.configuration import (
 )
 from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
-from cluster_manager.domain.membership import Node, NodeRegistered
+from cluster_manager.domain.membership import Node, NodeRegistered, NodeState, NodeStateSet
+from cluster_manager.domain.node_placement import Move
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
 from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
@@ -65,6 +66,7 @@ _SHARD_CHANGED = FieldMap(
         "removed": REPEATED,
     },
 )
+_NODE_STATE = FieldMap(NodeStateSet, events_pb.NodeStateSet, converted={"state": (str, NodeState)})
 
 
 def _ranges_to_proto(ranges: SlotRanges) -> list[events_pb.SlotRange]:
@@ -100,6 +102,7 @@ _LEASED = FieldMap(CapacityLeased, events_pb.CapacityLeased)
 
 node_to_proto = _NODE.to_stored
 node_from_hello = FieldMap(Node, cluster_pb.Hello).from_stored
+replica_move_to_proto = FieldMap(Move, cluster_pb.ReplicaMove).to_stored
 placement_to_proto = _PLACEMENT.to_stored
 move_to_proto = _MOVE.to_stored
 plan_to_proto = _PLAN.to_stored
@@ -293,7 +296,7 @@ def delta_update(
                 update.slot_moves.append(move_to_proto(move))
             case _:
                 # A shard has its leases in the answer to its request; windows of lookups are
-                # for readers of the log.
+                # for readers of the log, and states of nodes for placing replicas.
                 pass
     if after is not None and after is not before:
         if before is None or any(isinstance(event, ShardMapChanged) for event in events):
@@ -407,6 +410,7 @@ _EVENTS: dict[str, tuple[type, Conversion]] = {
     "node_excluded": (NodeExcluded, FieldMap(NodeExcluded, events_pb.NodeExcluded).one),
     "plan_changed": (PlanChanged, _only("plan", PlanChanged, _PLAN.one)),
     "slot_move_changed": (SlotMoveChanged, _only("move", SlotMoveChanged, _MOVE.one)),
+    "node_state_set": (NodeStateSet, _NODE_STATE.one),
     "capacity_granted": (
         CapacityGranted,
         FieldMap(CapacityGranted, events_pb.CapacityGranted).one,

@@ -239,4 +239,5 @@ def _hello(config: ShardNodeConfig) -> Hello:
         raft_host=config.raft_advertise.host,
         raft_port=config.raft_advertise.port,
         http=str(Address(config.advertise.host, config.http_listen.port)),
+        zone=config.zone,
     )

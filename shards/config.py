@@ -40,6 +40,8 @@ _WRITES_FLAG = Flag(
     str(WRITES_IN_FLIGHT_MAX),
 )
 
+_ZONE_FLAG = Flag("--zone", "failure domain, free text", "")
+
 _CONSUMER_GRACE_FLAG = Flag(
     "--scalable-consumer-grace-ms",
     "time for which a consumer of a scalable topic keeps its segments without a connection",
@@ -68,6 +70,8 @@ class ShardNodeConfig:
     """Writes of one tenant that wait at a shard; beyond it they are refused."""
     scalable_consumer_grace_ms: int = SCALABLE_CONSUMER_GRACE_MS
     """How long a registered consumer of a scalable topic may be without a connection."""
+    zone: str = ""
+    """Failure domain, free text; empty: none. Replicas of a shard are spread over the zones."""
     tracing: TraceSettings = NO_TRACES
 
     cluster_secret_file: Path | None = None
@@ -93,7 +97,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         (
             *(*NODE_FLAGS, *RAFT_FLAGS, *TRACE_FLAGS),
             *(MANAGERS_FLAG, _SNAPSHOT_FLAG, _WRITES_FLAG, TENANT_WRITES_FLAG),
-            _CONSUMER_GRACE_FLAG,
+            *(_CONSUMER_GRACE_FLAG, _ZONE_FLAG),
         ),
         arguments,
         environment,
@@ -118,6 +122,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Sh
         scalable_consumer_grace_ms=given.number(
             _CONSUMER_GRACE_FLAG.name, least=1, most=STORED_INTEGER_MAX
         ),
+        zone=given.text(_ZONE_FLAG.name),
         tracing=given.tracing(environment),
         cluster_secret_file=given.optional_path("--cluster-secret-file"),
         cluster_secret_required=given.truth("--cluster-secret-required"),

@@ -119,6 +119,42 @@ class ClusterServicer(cluster_grpc.ClusterServiceServicer):
             late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
             await abort(context, late)
 
+    async def SetNodeState(
+        self, request: cluster_pb.SetNodeStateRequest, context: Context
+    ) -> cluster_pb.SetNodeStateResponse:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.set_node_state(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
+    async def GetReplicaPlan(
+        self, request: cluster_pb.GetReplicaPlanRequest, context: Context
+    ) -> cluster_pb.ReplicaPlan:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.replica_plan()
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
+    async def BalanceReplicas(
+        self, request: cluster_pb.BalanceReplicasRequest, context: Context
+    ) -> cluster_pb.ReplicaPlan:
+        try:
+            async with timeout(CHANGE_REPLICAS_MS_MAX / 1_000):
+                return await self._manager.balance_replicas(request)
+        except MetadataError as error:
+            await abort(context, error)
+        except TimeoutError:
+            late = DeadlineExceeded(f"no commit within {CHANGE_REPLICAS_MS_MAX} ms")
+            await abort(context, late)
+
     async def ExcludeNode(
         self, request: cluster_pb.ExcludeNodeRequest, context: Context
     ) -> cluster_pb.ExcludeNodeResponse:

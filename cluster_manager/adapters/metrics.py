@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cluster_manager.domain.membership import NodeState
 from cluster_manager.service.replica import ClusterManager
+from protos.nextgen.v1.cluster_service_pb2 import ReplicaPlan
 
 
 class ManagerCollector(Collector):
@@ -28,6 +30,12 @@ class ManagerCollector(Collector):
         yield _gauge("known_leaders", "Shards with a known leader.", len(leader_term.endpoints))
         yield _gauge("shard_map_version", "Version of the shard map.", shard_map_version)
         yield _gauge("live_brokers", "Brokers with a live session.", len(state.directory.live()))
+        balancer = self._manager.balancer
+        plan = balancer.plan() if balancer is not None else ReplicaPlan()
+        out = sum(node.state != NodeState.ACTIVE for node in plan.nodes)
+        yield _gauge("replicas_to_move", "Replicas to move, not begun.", len(plan.moves))
+        yield _gauge("replicas_moving", "Replicas joining or leaving.", len(plan.under_way))
+        yield _gauge("inactive_shard_nodes", "Shard nodes drained, lost or removed.", out)
         yield _gauge(
             "granted_units", "Capacity granted.", sum(account.granted_units for account in accounts)
         )

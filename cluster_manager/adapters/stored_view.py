@@ -18,6 +18,8 @@ from cluster_manager.projections.tables import (
     LEASES,
     LOOKUP_REPORTS,
     METADATA,
+    NODE_STATES,
+    NODES,
     PLACEMENTS,
     QUOTA_UNITS,
     QUOTAS,
@@ -47,8 +49,8 @@ WITHOUT_CONFIGURATION = 0x6A05_F79D
 excluded."""
 
 WITHOUT_LED = 0x7D0F_77F2
-"""Fingerprint of the tables before it was recorded of each shard whether it has had a leader, and
-before slots moved between shards."""
+"""Fingerprint of the tables before it was recorded whether a shard has had a leader, and which zone
+and state a shard node has, and before slots moved between shards."""
 
 _SILENT_PLACEMENT = {"has_led": f"(SELECT version > {FIRST_VERSION} FROM {SHARD_MAP.name})"}
 """Maps of earlier releases leave the first version when every shard has had a leader."""
@@ -113,6 +115,8 @@ def _add_configuration(connection: sqlite3.Connection) -> None:
 
 def _add_led(connection: sqlite3.Connection) -> None:
     _add_columns(connection, PLACEMENTS, _SILENT_PLACEMENT)
+    _create(connection, NODE_STATES)
+    _add_columns(connection, NODES, {"zone": "''"})
     _add_slot_moves(connection)
 
 

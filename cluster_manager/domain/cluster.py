@@ -39,7 +39,10 @@ from cluster_manager.domain.membership import (
     Membership,
     Node,
     NodeRegistered,
+    NodeState,
+    NodeStateSet,
     RegisterNode,
+    SetNodeState,
 )
 from cluster_manager.domain.quotas import Quotas, QuotasSet, SetQuotas
 from cluster_manager.domain.replica_changes import Change, ChangeReplicas, TakeMembers
@@ -73,6 +76,7 @@ ClusterEvent = (
     | NodeExcluded
     | PlanChanged
     | SlotMoveChanged
+    | NodeStateSet
     | LedgerEvent
 )
 
@@ -116,11 +120,24 @@ def decide_register(
     after = fold_events(state, events)
     node_ids = after.membership.of_kind(SHARD_KIND)
     if after.shard_map is None and len(node_ids) >= plan.initial_shard_nodes:
-        command = CreateShardMap(node_ids, plan.shards, plan.replication_factor)
+        zones = {node_id: after.membership.nodes[node_id].zone for node_id in node_ids}
+        command = CreateShardMap(node_ids, plan.shards, plan.replication_factor, zones)
         creation = shard_map.decide(after.shard_map, command)
         if isinstance(creation, Accepted):
             events += creation.events
     return Accepted(events)
+
+
+def decide_node_state(
+    state: ClusterState, command: SetNodeState
+) -> Accepted[ClusterEvent] | Rejected:
+    """Set a shard node's state. An excluded node cannot be active again."""
+    if command.state is NodeState.ACTIVE and command.node_id in state.exclusions.node_ids:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED, f"{command.node_id} is excluded from the cluster for ever"
+        )
+    decision = membership.decide_state(state.membership, command)
+    return decision if isinstance(decision, Rejected) else Accepted(decision.events)
 
 
 def decide_broker_report(state: ClusterState, broker: Broker) -> Accepted[ClusterEvent] | Rejected:
@@ -279,7 +296,7 @@ def decide_stop_plan(
 def evolve(state: ClusterState, event: ClusterEvent) -> ClusterState:
     """Return the state after ``event``."""
     match event:
-        case NodeRegistered():
+        case NodeRegistered() | NodeStateSet():
             return replace(state, membership=membership.evolve(state.membership, event))
         case ShardMapChanged() | ShardChanged():
             return replace(state, shard_map=shard_map.evolve(state.shard_map, event))

@@ -1,12 +1,13 @@
-"""Changing a shard's replicas: by an operator's wish, and by the reports of the shard's leader.
+"""Changing a shard's replicas: by wishes, and by the reports of the shard's leader.
 
     ADD ──▶ joining ──(reported a voter)──▶ replica ◀──CANCEL── leaving ◀── REMOVE
                │                                                  │
                └──CANCEL──▶ leaving ──(reported as gone)──▶ not named
 
-The map has the wanted replicas, the shard's log the actual ones. A wish only names a node. The
-shard's leader changes its configuration accordingly, and its report completes the wish. Until then
-the map names the node, because a node that no placement names moves its replica aside.
+Wishes are an operator's, or of ``node_placement``. The map has the wanted replicas, the shard's log
+the actual ones. A wish only names a node. The shard's leader changes its configuration accordingly,
+and its report completes the wish. Until then the map names the node, because a node that no
+placement names moves its replica aside.
 
 Each change is the next version of the map, with every slot where it was.
 """
@@ -31,7 +32,7 @@ from nextgen.kernel.limits.cluster import GROUP_MEMBERS_MAX, NODE_ID_BYTES_MAX, 
 
 
 class Change(StrEnum):
-    """The kinds of an operator's wish."""
+    """The kinds of a wish."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -40,12 +41,17 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeReplicas:
-    """An operator's wish. ``connected`` are the shard nodes that are connected at the moment."""
+    """A wish. ``connected`` are the shard nodes that are connected at the moment.
+
+    With ``replaces`` another replica is to be removed afterwards, so one more than usual may be
+    added.
+    """
 
     shard_id: int
     node_id: str
     change: Change
     connected: AbstractSet[str]
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ def decide_change(state: State, command: ChangeReplicas) -> Accepted[ShardChange
         return _no_such_shard(command.shard_id)
     match command.change:
         case Change.ADD:
-            changed = _add(placement, command.node_id)
+            changed = _add(placement, command.node_id, command.replaces)
         case Change.REMOVE:
             changed = _remove(placement, command.node_id, command.connected)
         case Change.CANCEL:
@@ -99,7 +105,7 @@ def decide_members(state: State, command: TakeMembers) -> Accepted[ShardChanged]
     return _changed(state, placement, _evenly_led(state, reported))
 
 
-def _add(placement: Placement, node_id: str) -> Placement | Rejected:
+def _add(placement: Placement, node_id: str, replaces: bool) -> Placement | Rejected:
     shard_id = placement.shard_id
     if node_id in placement.joining:
         return placement
@@ -113,7 +119,7 @@ def _add(placement: Placement, node_id: str) -> Placement | Rejected:
             RejectionCode.ALREADY_EXISTS, f"{node_id} has a replica of shard {shard_id} already"
         )
     others = [other for other in placement.named if other != node_id]
-    if len(others) >= REPLICATION_FACTOR_MAX:
+    if len(others) >= REPLICATION_FACTOR_MAX + replaces:
         return Rejected(
             RejectionCode.LIMIT_EXCEEDED,
             f"shard {shard_id} has {len(others)} replicas with joining and leaving ones, "

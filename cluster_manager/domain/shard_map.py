@@ -1,16 +1,18 @@
 """The shard map: the shard of each slot, and the nodes with each shard's replicas.
 
 The first replica in a placement should lead the shard. First placements follow the ring's
-preference order as far as evenness allows: first replicas per node differ by at most one, replicas
-per node by at most two. How placements change later is in ``replica_changes``.
+preference order as far as evenness and zones allow: first replicas per node differ by at most one,
+and so do replicas per node of a zone. How placements change later is in ``replica_changes``, and
+where replicas go then in ``node_placement``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from cluster_manager.domain.zone_spread import ZoneSpread
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import SHARDS_MAX
 from nextgen.kernel.routing.slots import (
@@ -93,6 +95,8 @@ class CreateShardMap:
     node_ids: tuple[str, ...]
     shards: int
     replication_factor: int
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """The zone of each node that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ def decide(state: State, command: CreateShardMap) -> Accepted[ShardMapChanged] |
             f"{len(node_ids)} shard nodes cannot hold {command.replication_factor} replicas",
         )
     shard_ids = range(1, command.shards + 1)
-    placements = place_replicas(shard_ids, node_ids, command.replication_factor)
+    placements = place_replicas(shard_ids, node_ids, command.replication_factor, command.zones)
     return Accepted((ShardMapChanged(ShardMap(initial_table(shard_ids), placements)),))
 
 
@@ -175,24 +179,60 @@ def evolve(state: State, event: MapEvent) -> State:
 
 
 def place_replicas(
-    shard_ids: Sequence[int], node_ids: Sequence[str], replication_factor: int
+    shard_ids: Sequence[int],
+    node_ids: Sequence[str],
+    replication_factor: int,
+    zones: Mapping[str, str] | None = None,
 ) -> tuple[Placement, ...]:
     """Return a placement per shard, in the order of ``shard_ids``.
 
-    Each choice is the node with the fewest first replicas, then replicas, so far; among equals the
-    one that the ring prefers. Equal arguments give equal placements everywhere.
+    Each first replica is on the node with the fewest first replicas, then replicas, so far; each
+    further one where it keeps the shard's zones even, on the node with the fewest replicas. Among
+    equals the ring decides. Equal arguments give equal placements everywhere.
     """
     assert len(set(node_ids)) >= replication_factor > 0, "not enough nodes for the replicas"
+    zone_of = {node: (zones or {}).get(node, "") for node in node_ids}
+    spread = ZoneSpread.of(zone_of.values(), replication_factor)
     first_replicas: Counter[str] = Counter()
-    held: Counter[str] = Counter()
-    placements = []
+    held: Counter[str] = Counter({node: 0 for node in node_ids})
+    placed: dict[int, list[str]] = {}
     for shard_id in shard_ids:
         order = preference_order(f"shard-{shard_id}", node_ids)
         # min() returns the first of equals, which is the one the ring prefers.
         leader = min(order, key=lambda node: (first_replicas[node], held[node]))
-        others = sorted((node for node in order if node != leader), key=held.__getitem__)
-        replicas = (leader, *others[: replication_factor - 1])
+        replicas = [leader]
+        while len(replicas) < replication_factor:
+            others = [node for node in order if node not in replicas]
+            replicas.append(
+                min(others, key=lambda n: (spread.with_one_more(replicas, n, zone_of), held[n]))
+            )
         first_replicas[leader] += 1
         held.update(replicas)
-        placements.append(Placement(shard_id, replicas))
-    return tuple(placements)
+        placed[shard_id] = replicas
+    _even_out(placed, held, zone_of)
+    return tuple(Placement(shard_id, tuple(placed[shard_id])) for shard_id in shard_ids)
+
+
+def _even_out(
+    placed: Mapping[int, list[str]], held: Counter[str], zone_of: Mapping[str, str]
+) -> None:
+    """Exchange replicas within each zone until no node has two more than another one there.
+
+    First replicas stay. Nearly always there is nothing to exchange.
+    """
+    for zone in sorted(set(zone_of.values())):
+        nodes = [node for node in zone_of if zone_of[node] == zone]
+        while True:
+            fullest = max(nodes, key=lambda node: (held[node], node))
+            emptiest = min(nodes, key=lambda node: (held[node], node))
+            movable = [
+                replicas
+                for replicas in placed.values()
+                if fullest in replicas[1:] and emptiest not in replicas
+            ]
+            if held[fullest] - held[emptiest] < 2 or not movable:
+                break
+            replicas = movable[0]
+            replicas[replicas.index(fullest)] = emptiest
+            held[fullest] -= 1
+            held[emptiest] += 1

@@ -17,7 +17,7 @@ from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.configuration import Configuration, ConfigurationSet
 from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded, forgotten_before_ms
-from cluster_manager.domain.membership import NodeRegistered
+from cluster_manager.domain.membership import NodeRegistered, NodeStateSet
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
 from cluster_manager.domain.slot_moves.moves import FINISHED, SlotMoveChanged
@@ -47,8 +47,8 @@ def fold_entries(connection: Connection, entries: Sequence[Entry]) -> int:
 def fold_event(connection: Connection, event: ClusterEvent) -> int:
     """Fold one event; return the difference of the digest."""
     match event:
-        case NodeRegistered(node):
-            return _put(connection, tables.NODES, tables.row_of(tables.NODES, node))
+        case NodeRegistered() | NodeStateSet() | NodeExcluded():
+            return _fold_node(connection, event)
         case ShardMapChanged(shard_map):
             return _replace_shard_map(connection, shard_map)
         case ShardChanged():
@@ -69,12 +69,20 @@ def fold_event(connection: Connection, event: ClusterEvent) -> int:
             return _replace_quotas(connection, quotas)
         case ConfigurationSet(configuration):
             return _replace_configuration(connection, configuration)
-        case NodeExcluded(node_id):
-            return _put(connection, tables.EXCLUDED_NODES, {"node_id": node_id})
         case SlotMoveChanged() | PlanChanged():
             return _fold_slots(connection, event)
         case _:
             return _fold_account(connection, event.broker_id, event)
+
+
+def _fold_node(connection: Connection, event: NodeRegistered | NodeStateSet | NodeExcluded) -> int:
+    match event:
+        case NodeRegistered(node):
+            return _put(connection, tables.NODES, tables.row_of(tables.NODES, node))
+        case NodeStateSet():
+            return _put(connection, tables.NODE_STATES, tables.row_of(tables.NODE_STATES, event))
+        case NodeExcluded(node_id):
+            return _put(connection, tables.EXCLUDED_NODES, {"node_id": node_id})
 
 
 def _fold_account(connection: Connection, broker_id: str, event: FoldedEvent) -> int:

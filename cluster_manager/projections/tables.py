@@ -16,7 +16,7 @@ from cluster_manager.domain.cluster import ClusterState
 from cluster_manager.domain.configuration import Configuration
 from cluster_manager.domain.exclusions import Exclusions
 from cluster_manager.domain.lookup_reports import LookupReports
-from cluster_manager.domain.membership import Membership, Node
+from cluster_manager.domain.membership import Membership, Node, NodeState, NodeStateSet
 from cluster_manager.domain.quotas import Quotas
 from cluster_manager.domain.shard_map import Placement, ShardMap
 from cluster_manager.domain.slot_moves.moves import MovePhase, SlotMove, SlotMoves
@@ -36,7 +36,17 @@ NODES = sql.Table(
     sql.Column("raft_host", sql.Text, nullable=False),
     sql.Column("raft_port", sql.Integer, nullable=False),
     sql.Column("http", sql.Text, nullable=False),
+    sql.Column("zone", sql.Text, nullable=False),
 )
+
+NODE_STATES = sql.Table(
+    "node_states",
+    METADATA,
+    sql.Column("node_id", sql.Text, primary_key=True),
+    sql.Column("state", sql.Text, nullable=False),
+    sql.Column("since_ms", sql.Integer, nullable=False),
+)
+"""The last state that was set of shard nodes; the others are active."""
 
 SHARD_MAP = sql.Table(
     "shard_map",
@@ -264,7 +274,7 @@ def load_state(connection: Connection) -> ClusterState:
     brokers = {row["broker_id"]: Broker(**row) for row in _rows(connection, BROKERS)}
     quotas = load_quotas(connection)
     return ClusterState(
-        membership=Membership(nodes),
+        membership=Membership(nodes, load_node_states(connection)),
         shard_map=_load_shard_map(connection),
         directory=BrokerDirectory(brokers),
         ledger=replace(load_ledger(connection), quotas=quotas.brokers),
@@ -282,6 +292,14 @@ def load_state(connection: Connection) -> ClusterState:
             }
         ),
     )
+
+
+def load_node_states(connection: Connection) -> dict[str, NodeStateSet]:
+    """Return the last states that were set, by node id."""
+    return {
+        row["node_id"]: NodeStateSet(row["node_id"], NodeState(row["state"]), row["since_ms"])
+        for row in _rows(connection, NODE_STATES)
+    }
 
 
 def load_quotas(connection: Connection) -> Quotas:

@@ -20,7 +20,7 @@ from cluster_manager.domain.cluster import ClusterEvent
 from cluster_manager.domain.configuration import ConfigurationSet
 from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
-from cluster_manager.domain.membership import NodeRegistered
+from cluster_manager.domain.membership import NodeRegistered, NodeStateSet
 from cluster_manager.domain.quotas import QuotasSet
 from cluster_manager.domain.shard_map import (
     ShardChanged,
@@ -48,11 +48,15 @@ EVENT_LEVELS: Final[dict[type[ClusterEvent], int]] = {
     ShardChanged: 11,
     PlanChanged: 11,
     SlotMoveChanged: 11,
+    NodeStateSet: 11,
 }
 
 
 _LOWERED_CAPACITY_LEVEL: Final = 10
 """Level of a session whose capacity was lowered: earlier releases do not lower its grant."""
+
+_ZONE_LEVEL: Final = 11
+"""Level of a shard node with a zone: earlier releases would forget it."""
 
 
 _ADDED_SHARD_LEVEL: Final = 11
@@ -70,6 +74,8 @@ def _level(event: ClusterEvent) -> int:
         return _LOWERED_CAPACITY_LEVEL
     if isinstance(event, ShardMapChanged) and _has_added_shard(event.shard_map):
         return _ADDED_SHARD_LEVEL
+    if isinstance(event, NodeRegistered) and event.node.zone:
+        return _ZONE_LEVEL
     return EVENT_LEVELS[type(event)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -21,7 +22,6 @@ from cluster_manager.domain.cluster import (
     ClusterState,
     FirstMapPlan,
     decide_broker_report,
-    decide_change_replicas,
     decide_members_report,
     decide_register,
     decide_set_configuration,
@@ -30,7 +30,12 @@ from cluster_manager.domain.cluster import (
 )
 from cluster_manager.domain.leader_spread import Transfer
 from cluster_manager.domain.lookup_reports import RecordLookupWindow
-from cluster_manager.domain.membership import MEMBER_KINDS, SHARD_KIND
+from cluster_manager.domain.membership import (
+    MEMBER_KINDS,
+    SHARD_KIND,
+    Node,
+    NodeRegistered,
+)
 from cluster_manager.domain.shard_map import ShardMap, decide_led
 from cluster_manager.domain.slot_moves.planning import PlanContext
 from cluster_manager.ports import Clock
@@ -125,7 +130,9 @@ class LeaderTerm:
 
     def plan_context(self) -> PlanContext:
         """Return what a plan of moves of slots depends on besides the state."""
-        node_ids = self._nodes.shard_nodes() - self.pending.exclusions.node_ids
+        active = self.pending.membership.active_shard_nodes()
+        node_ids = self._nodes.shard_nodes().intersection(active)
+        node_ids -= self.pending.exclusions.node_ids
         return PlanContext(node_ids, self._plan.replication_factor, self._clock.unix_ms())
 
     def propose(self, events: Sequence[ClusterEvent]) -> asyncio.Future[Commit]:
@@ -205,7 +212,7 @@ class LeaderTerm:
         if node_id not in connections and len(connections) >= JOIN_STREAMS_MAX:
             raise Overloaded(f"{JOIN_STREAMS_MAX} nodes are connected, no more are accepted")
         if hello.kind in MEMBER_KINDS:
-            decision = decide_register(self.pending, wire.node_from_hello(hello), self._plan)
+            decision = decide_register(self.pending, self._node_of(hello), self._plan)
             if isinstance(decision, Rejected):
                 raise Refused(decision.code, decision.message)
             if decision.events:
@@ -286,36 +293,6 @@ class LeaderTerm:
         except Refused as refused:
             _logger.debug("window of lookups dropped", node=window.node_id, why=str(refused))
 
-    async def change_replicas(
-        self, request: cluster_pb.ChangeReplicasRequest
-    ) -> cluster_pb.ChangeReplicasResponse:
-        """Add an operator's wish to the shard map; return once that is committed.
-
-        Raises:
-            Refused: The change is not possible; the message has the reason.
-            InvalidRequest: This release does not know the kind of change.
-            Unavailable: Not every shard of the first map has been led.
-            NotLeader, Overloaded, ProposalLost: See ``propose``.
-        """
-        command = wire.change_from_proto(request, self._nodes.shard_nodes())
-        decision = decide_change_replicas(self.pending, command)
-        if isinstance(decision, Rejected):
-            await self.confirm()
-            raise Refused(decision.code, decision.message)
-        if decision.events:
-            self.check_every_shard_was_led()
-            _logger.info(
-                "replicas change",
-                shard=command.shard_id,
-                node=command.node_id,
-                change=command.change.value,
-            )
-            self.propose(decision.events)
-        shard_map = self.pending.shard_map
-        assert shard_map is not None, "a change was accepted without a map"
-        await self.confirm()
-        return _replicas_response(shard_map, command.shard_id)
-
     async def set_quotas(
         self, request: cluster_pb.SetQuotasRequest
     ) -> cluster_pb.SetQuotasResponse:
@@ -389,6 +366,23 @@ class LeaderTerm:
         self.loads.stop()
         self._nodes.disconnect_all(error)
 
+    def connected_shard_nodes(self) -> set[str]:
+        """Return the ids of the connected shard nodes."""
+        return self._nodes.shard_nodes()
+
+    def check_every_shard_was_led(self) -> None:
+        """Keep the first map until each of its shards has had a leader: see ``decide_led``.
+
+        Raises:
+            Unavailable: One has not had any.
+        """
+        shard_map = self.pending.shard_map
+        if shard_map is None or shard_map.version > FIRST_VERSION:
+            return
+        unled = [each for each in shard_map.shard_ids if self._endpoints.get(each) is None]
+        if unled:
+            raise Unavailable(f"shard {unled[0]} has not been led yet: try again when it is")
+
     # Inside -----------------------------------------------------------------------------------
 
     async def commit_decision(
@@ -407,6 +401,12 @@ class LeaderTerm:
             _logger.info(what, **values)
             self.propose(decision.events)
         await self.confirm()
+
+    def _node_of(self, hello: cluster_pb.Hello) -> Node:
+        """Return the node without its zone while a replica of this group would forget that."""
+        node = wire.node_from_hello(hello)
+        is_known = level_of([NodeRegistered(node)]) <= self._log.event_level
+        return node if is_known else replace(node, zone="")
 
     def check_known(self, events: Sequence[ClusterEvent]) -> None:
         """Refuse an event that would stop a replica of this group, which may not know its type."""
@@ -434,15 +434,6 @@ class LeaderTerm:
             # The next report of a leader, to this or the next leader, tries again.
             _logger.info("shards that have led are not recorded", why=str(error))
 
-    def check_every_shard_was_led(self) -> None:
-        """Keep the first map until each of its shards has had a leader: see ``decide_led``."""
-        shard_map = self.pending.shard_map
-        if shard_map is None or shard_map.version > FIRST_VERSION:
-            return
-        unled = [each for each in shard_map.shard_ids if self._endpoints.get(each) is None]
-        if unled:
-            raise Unavailable(f"shard {unled[0]} has not been led yet: try again when it is")
-
     def _send_transfer(self, transfer: Transfer) -> None:
         connection = self._nodes.connections.get(transfer.leader)
         if connection is None:
@@ -455,14 +446,6 @@ class LeaderTerm:
         )
         wish = cluster_pb.LeadershipTransfer(shard_id=transfer.shard_id, target=transfer.target)
         connection.push(cluster_pb.ClusterUpdate(transfers=[wish]))
-
-
-def _replicas_response(shard_map: ShardMap, shard_id: int) -> cluster_pb.ChangeReplicasResponse:
-    placement = shard_map.placement(shard_id)
-    assert placement is not None, f"shard {shard_id} was changed and is not in the map"
-    return cluster_pb.ChangeReplicasResponse(
-        placement=wire.placement_to_proto(placement), shard_map_version=shard_map.version
-    )
 
 
 def _leader_report(endpoint: LeaderEndpoint) -> cluster_pb.LeaderReport:

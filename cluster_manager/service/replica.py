@@ -17,6 +17,13 @@ from cluster_manager.service.grant_allocator import GrantAllocator
 from cluster_manager.service.leader_term import LeaderTerm, UpdateListener
 from cluster_manager.service.lease_allocator import LeaseAllocator
 from cluster_manager.service.plan_requests import get_plans, plan_slots, stop_plan
+from cluster_manager.service.replica_balancer import ReplicaBalancer
+from cluster_manager.service.replica_wishes import (
+    balance_replicas,
+    change_replicas,
+    replica_plan,
+    set_node_state,
+)
 from nextgen.client.wire.lookup_windows import window_from_proto
 from nextgen.kernel.errors import (
     DeadlineExceeded,
@@ -81,6 +88,7 @@ class ClusterManager:
         self._leader_term: LeaderTerm | None = None
         self._grants: GrantAllocator | None = None
         self._leases: LeaseAllocator | None = None
+        self._balancer: ReplicaBalancer | None = None
         self._leader_id: NodeId | None = None
         self._successor: NodeId | None = None
         self._unsubscribe: list[Callable[[], None]] = []
@@ -138,6 +146,11 @@ class ClusterManager:
     def leader_term(self) -> LeaderTerm | None:
         """The term of leadership, None while another replica leads."""
         return self._leader_term
+
+    @property
+    def balancer(self) -> ReplicaBalancer | None:
+        """Who places replicas in this term, None while another replica leads."""
+        return self._balancer
 
     @property
     def log(self) -> ReplicatedLog:
@@ -258,8 +271,30 @@ class ClusterManager:
     async def change_replicas(
         self, request: cluster_pb.ChangeReplicasRequest
     ) -> cluster_pb.ChangeReplicasResponse:
-        """Add an operator's wish to the shard map: see ``LeaderTerm.change_replicas``."""
-        return await self._as_leader(lambda term: term.change_replicas(request))
+        """Add an operator's wish to the shard map: see ``replica_wishes.change_replicas``."""
+        return await self._with_balancer(
+            lambda term, balancer: change_replicas(term, balancer, request)
+        )
+
+    async def set_node_state(
+        self, request: cluster_pb.SetNodeStateRequest
+    ) -> cluster_pb.SetNodeStateResponse:
+        """Set the state of a shard node: see ``replica_wishes.set_node_state``."""
+        return await self._with_balancer(
+            lambda term, balancer: set_node_state(term, balancer, request, self._clock)
+        )
+
+    async def balance_replicas(
+        self, request: cluster_pb.BalanceReplicasRequest
+    ) -> cluster_pb.ReplicaPlan:
+        """Place replicas, or stop that: see ``replica_wishes.balance_replicas``."""
+        return await self._with_balancer(
+            lambda term, balancer: balance_replicas(term, balancer, request)
+        )
+
+    async def replica_plan(self) -> cluster_pb.ReplicaPlan:
+        """Return the shard nodes and the replicas that are to move."""
+        return await self._with_balancer(replica_plan)
 
     async def set_quotas(
         self, request: cluster_pb.SetQuotasRequest
@@ -312,6 +347,15 @@ class ClusterManager:
         leader_term = await self._confirmed_term()
         held = wire.configuration_to_proto(leader_term.committed.configuration)
         return cluster_pb.GetConfigurationResponse(configuration=held)
+
+    async def _with_balancer(
+        self, change: Callable[[LeaderTerm, ReplicaBalancer], Awaitable[Answer]]
+    ) -> Answer:
+        """As ``_as_leader``, for what needs the balancer of the term as well."""
+        balancer = self._balancer
+        if balancer is None:
+            raise self.not_leader()
+        return await self._as_leader(lambda term: change(term, balancer))
 
     async def _as_leader(self, change: Callable[[LeaderTerm], Awaitable[Answer]]) -> Answer:
         """Make a change in the present term; a caller of another node is sent to the leader."""
@@ -384,13 +428,18 @@ class ClusterManager:
         )
         self._grants = GrantAllocator(self._leader_term, self._grantor)
         self._leases = LeaseAllocator(self._leader_term, self._grants, self._clock)
+        self._balancer = ReplicaBalancer(self._leader_term, self._clock, self._plan)
+        self._balancer.start()
         _logger.info("leads the cluster", term=term, applied_index=applied_index)
 
     def _end_term(self) -> None:
         leader_term, self._leader_term = self._leader_term, None
         grants, self._grants, self._leases = self._grants, None, None
+        balancer, self._balancer = self._balancer, None
         if grants is not None:
             grants.stop()
+        if balancer is not None:
+            balancer.stop()
         if leader_term is not None:
             error: MetadataError = self.not_leader()
             leader_term.stop(error)

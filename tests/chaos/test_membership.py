@@ -13,7 +13,7 @@ from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.kernel.errors import MetadataError
 from nextgen.tasks.timeouts import timeout
-from tests.support.callers.replica_world import change, shards_of, wait_level
+from tests.support.callers.replica_world import change, place_by_hand, shards_of, wait_level
 from tests.support.callers.steady_load import SteadyLoad, steady_load
 from tests.support.processes.local_cluster import running_cluster
 
@@ -110,6 +110,7 @@ async def test_replicas_come_and_go_while_processes_are_killed(
 ) -> None:
     size = ClusterSize(shard_nodes=SHARD_NODES, shards=SHARDS, brokers=1, discovery=1)
     async with running_cluster(tmp_path, size) as cluster, steady_load(cluster) as load:
+        await place_by_hand(cluster)
         chaos = Chaos(cluster, load, SEED)
         for _ in range(ROUNDS):
             await chaos.round()

@@ -89,6 +89,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "METADATA_LOOSE_WATCHES_MAX": ("test_loose_watches_are_put_together_and_lose_nothing",),
     "METRIC_SERIES_PER_PROCESS_MAX": ("test_series_of_a_process_are_bounded_by_its_shards",),
     "METRIC_SERIES_PER_SHARD_MAX": ("test_series_of_a_process_are_bounded_by_its_shards",),
+    "NODE_LOST_SECONDS_MAX": ("test_the_silence_of_a_lost_node_has_a_bound",),
     "NAMESPACES_WATCHED_MAX": ("test_the_namespaces_used_longest_ago_are_followed_no_more",),
     "PINNED_LOG_BYTES_MAX": ("test_pins_keep_so_many_bytes_and_not_one_file_more",),
     "PLACEMENT_NAMES_MAX": (
@@ -117,6 +118,15 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "QUOTA_NAMES_BYTES_MAX": ("test_names_have_a_bound_together",),
     "READ_REQUESTS_MAX": ("test_reads_beyond_the_limit_are_refused",),
     "REBALANCE_MOVES_NAMED_MAX": ("test_an_answer_names_a_thousand_moves_and_counts_all",),
+    "REPLICA_CHANGES_MAX": ("test_a_plan_begins_a_bounded_number_of_changes",),
+    "REPLICA_TRANSFERS_MAX": (
+        "test_bounds_count_the_leader_that_sends",
+        "test_no_more_transfers_run_at_a_time_than_are_allowed",
+    ),
+    "REPLICA_TRANSFERS_PER_NODE_MAX": (
+        "test_bounds_count_the_leader_that_sends",
+        "test_no_more_transfers_run_at_a_time_than_are_allowed",
+    ),
     "REDELIVERY_COUNTS_MAX": ("test_counts_beyond_the_limit_push_out_the_oldest",),
     "RELEASE_EVENTS_MAX": ("test_slots_are_not_released_while_the_log_has_so_many_events_more",),
     "RELEASE_KEYS_MAX": ("test_slots_are_released_when_few_states_have_changed_behind_the_copy",),

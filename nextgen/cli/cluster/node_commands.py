@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from nextgen.cli.calls.replica_plan import set_node_state
+from nextgen.cli.cluster import shard_node_commands
 from nextgen.cli.console.command_run import run_command
-from nextgen.cli.console.options import DataDir, JsonFlag, data_dir_of
+from nextgen.cli.console.options import DataDir, JsonFlag, Target, data_dir_of, endpoints_of
 from nextgen.cli.console.output import print_json, print_line
 from nextgen.cli.local.cluster import BROKER_LEAVES_MS_MAX
 from nextgen.cli.local.cluster_state import RunningCluster, read_state
@@ -36,8 +38,11 @@ Force = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(
-        help="Processes of the local cluster that 'up' keeps running.", no_args_is_help=True
+        help="Shard nodes of the cluster, and the processes of a local one.", no_args_is_help=True
     )
+    group.command("list")(shard_node_commands.list_nodes)
+    group.command("drain")(shard_node_commands.drain)
+    group.command("undo")(shard_node_commands.undo)
     group.command("add")(add_node)
     group.command("remove")(remove_node)
     app.add_typer(group, name="nodes")
@@ -50,7 +55,7 @@ def add_node(
 ) -> None:
     """Start one more process, now and whenever the cluster starts, and wait until it is ready.
 
-    A shard node holds no replicas at first: see 'shards replicas add'.
+    A shard node gets its share of the replicas by itself: see 'nodes list'.
     """
 
     async def work() -> None:
@@ -76,21 +81,30 @@ def add_node(
 def remove_node(
     node_id: Annotated[str, typer.Argument(metavar="NODE", help="Node id.")],
     force: Force = False,
+    target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Stop a process for good. Its data directory is kept, and its id is not used again.
 
-    Refused while the shard map has replicas there: see 'shards replicas remove'.
+    Refused while the shard map has replicas there: see 'nodes drain'. With --target nothing is
+    stopped: the shard node does not come back, and its replicas are placed elsewhere at once.
     """
 
     async def work() -> None:
+        if target is not None:
+            await shard_node_commands.set_state(
+                endpoints_of(target, data_dir), node_id, shard_node_commands.REMOVED, json_output
+            )
+            return
         directory = data_dir_of(data_dir)
         plan, running = _running(directory)
         node = next((node for node in plan.nodes if node.node_id == node_id), None)
         _check_may_go(plan, node, node_id)
         if not force:
             await _check_holds_nothing(plan, node_id)
+        if node is not None and node.kind == KINDS["shard"]:
+            await _record_removed(plan, node_id, force=force)
         _store(plan.without_node(node_id), directory, running)
         await _wait_gone(directory, node_id)
         if json_output:
@@ -125,6 +139,19 @@ def _check_may_go(plan: ClusterPlan, node: NodePlan | None, node_id: str) -> Non
         raise Refused(RejectionCode.NOT_ALLOWED, f"{node_id} is the last {node.kind}")
 
 
+async def _record_removed(plan: ClusterPlan, node_id: str, *, force: bool) -> None:
+    """Have the cluster manager give the node no replicas any more, before it stops.
+
+    Raises:
+        Refused: Too few nodes would be left, and there is no ``force``.
+    """
+    try:
+        await set_node_state(plan.discovery_endpoints, node_id, shard_node_commands.REMOVED)
+    except Refused:
+        if not force:
+            raise
+
+
 async def _check_holds_nothing(plan: ClusterPlan, node_id: str) -> None:
     from nextgen.cli.shards.replica_list import gather_replicas
 
@@ -138,7 +165,7 @@ async def _check_holds_nothing(plan: ClusterPlan, node_id: str) -> None:
         raise Refused(
             RejectionCode.NOT_EMPTY,
             f"{node_id} has replicas of shard {', '.join(held)}: move them first with "
-            f"'nextgen shards replicas add' and 'nextgen shards replicas remove all {node_id}'",
+            f"'nextgen nodes drain {node_id}'",
         )
 
 

@@ -10,7 +10,7 @@ import typer
 from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import print_json, print_line, print_table
-from nextgen.cli.shards import plan_commands
+from nextgen.cli.shards import plan_commands, rebalance_command
 from nextgen.cli.shards import recover_command as shard_recover_command
 from nextgen.cli.shards import verify_command as shard_verify_command
 from nextgen.kernel.errors import InvalidRequest
@@ -42,6 +42,7 @@ def register(app: typer.Typer) -> None:
     replicas.command("add")(add_replica)
     replicas.command("remove")(remove_replica)
     replicas.command("cancel")(cancel_change)
+    replicas.command("rebalance")(rebalance_command.rebalance)
     group.add_typer(replicas, name="replicas")
     plan_commands.register(group)
     group.command("verify")(shard_verify_command.verify)

@@ -86,6 +86,7 @@ KEY_FIELDS = MappingProxyType(
         "configuration_set": None,
         "node_excluded": None,
         "shard_changed": None,
+        "node_state_set": None,
     }
 )
 """The field of each payload that holds its key, None for a payload that is about no name."""

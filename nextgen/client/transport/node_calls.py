@@ -53,6 +53,7 @@ NODE_CALLS = (
         *("Join", "LeaseCapacity", "GetClusterState", "GetManagerStatus", "ChangeReplicas"),
         *("GetCapacity", "SetQuotas", "GetQuotas", "SetConfiguration", "GetConfiguration"),
         *("ExcludeNode", "PlanSlots", "GetPlans", "StopPlan"),
+        *("ExcludeNode", "SetNodeState", "GetReplicaPlan", "BalanceReplicas"),
     )
     | _of(
         "nextgen.v1.ShardService",
@@ -101,6 +102,8 @@ _CALLERS_OF_METHOD: Mapping[str, frozenset[NodeRole]] = MappingProxyType(
         "/nextgen.v1.ClusterService/ExcludeNode": frozenset({NodeRole.OPERATOR}),
         "/nextgen.v1.ClusterService/PlanSlots": frozenset({NodeRole.OPERATOR}),
         "/nextgen.v1.ClusterService/StopPlan": frozenset({NodeRole.OPERATOR}),
+        "/nextgen.v1.ClusterService/SetNodeState": frozenset({NodeRole.OPERATOR}),
+        "/nextgen.v1.ClusterService/BalanceReplicas": frozenset({NodeRole.OPERATOR}),
     }
 )
 """Methods that fewer may call."""

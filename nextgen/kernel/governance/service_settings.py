@@ -40,6 +40,8 @@ from nextgen.kernel.governance.client_limits import (
     TopicLimits,
 )
 from nextgen.kernel.limits.placement import (
+    NODE_LOST_SECONDS,
+    NODE_LOST_SECONDS_MAX,
     SETTING_TEXT_CHARACTERS_MAX,
     SHARD_COMMANDS_SETTING_MAX,
     SHARD_TOPICS_SETTING_MAX,
@@ -89,6 +91,19 @@ DEFAULT_SHARD_SIZING: Final = ShardSizing()
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """How the replicas of shards follow the shard nodes."""
+
+    balance: bool = True
+    """Whether replicas are placed on nodes without a request."""
+    node_lost_ms: int = 1_000 * NODE_LOST_SECONDS
+    """Silence after which a shard node counts as lost. 0: never."""
+
+
+DEFAULT_REPLICAS: Final = ReplicaSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """The settings with their values: defaults, overridden for the cluster."""
 
@@ -102,6 +117,7 @@ class ServiceSettings:
     """What clients may use of a topic where no policy says otherwise."""
     broker_limits: BrokerLimits = NO_BROKER_LIMITS
     shard_sizing: ShardSizing = DEFAULT_SHARD_SIZING
+    replicas: ReplicaSettings = DEFAULT_REPLICAS
 
 
 DEFAULT_SETTINGS: Final = ServiceSettings()
@@ -111,6 +127,8 @@ LOAD_REPORT_INTERVAL: Final = "scalableTopicLoadReportIntervalSeconds"
 LOAD_REPORT_CHANGE: Final = "scalableTopicLoadReportRateChangeThreshold"
 SHARD_TOPICS_MAX: Final = "shardTopicsMax"
 SHARD_COMMANDS_MAX: Final = "shardCommandsPerSecondMax"
+REPLICAS_BALANCE: Final = "shardReplicasBalanceEnabled"
+NODE_LOST_AFTER: Final = "shardNodeLostAfterSeconds"
 
 
 def _service_name(field: str) -> str:
@@ -125,7 +143,9 @@ _POLICY_NAMES: Final = {field: name for name, field in _POLICY_FIELDS.items()}
 _POLICY_FIELD: Final = re.compile(rf"\b(?:{'|'.join(_POLICY_NAMES)})\b")
 
 _AUTO_SCALE_ENABLED: Final = _POLICY_NAMES["enabled"]
-_SWITCHES: Final = frozenset({_AUTO_SCALE_ENABLED, *BALANCE_SWITCHES, *LIMIT_SWITCHES})
+_SWITCHES: Final = frozenset(
+    {_AUTO_SCALE_ENABLED, REPLICAS_BALANCE, *BALANCE_SWITCHES, *LIMIT_SWITCHES}
+)
 _BALANCE: Final = (*BALANCE_SWITCHES, *BALANCE_NUMBERS)
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -144,6 +164,7 @@ _NUMBERS: Final[dict[str, tuple[float, float, float]]] = {
     LOAD_REPORT_CHANGE: (SEGMENT_LOAD_CHANGE, 0, 1),
     SHARD_TOPICS_MAX: (0, 0, SHARD_TOPICS_SETTING_MAX),
     SHARD_COMMANDS_MAX: (0, 0, SHARD_COMMANDS_SETTING_MAX),
+    NODE_LOST_AFTER: (NODE_LOST_SECONDS, 0, NODE_LOST_SECONDS_MAX),
     **LIMIT_NUMBERS,
 }
 """Default, least and most of the settings that neither the policy nor the balance checks."""
@@ -154,6 +175,7 @@ _DEFAULTS: Final[dict[str, bool | float]] = {
     **{name: auto_scale_policy.default_of(field) for name, field in _POLICY_FIELDS.items()},
     **{name: default for name, (default, _, _) in _NUMBERS.items() if name not in LIMIT_NUMBERS},
     **{name: balance_settings.default_of(name) for name in _BALANCE},
+    REPLICAS_BALANCE: DEFAULT_REPLICAS.balance,
     **LIMIT_SETTINGS,
 }
 
@@ -205,6 +227,8 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         SHARD_TOPICS_MAX: "topics beyond which a shard is split by itself, and far below which two "
         "are merged; 0: never",
         SHARD_COMMANDS_MAX: "the same in commands a second",
+        NODE_LOST_AFTER: "seconds of silence after which a shard node counts as lost and its "
+        "replicas are placed elsewhere; 0: never",
         "loadBalancerEnabled": "whether units are moved to even out brokers",
         "loadBalancerSheddingEnabled": "the same: both have to be true",
         "loadBalancerSheddingIntervalMinutes": "minutes between two evaluations of the balance; "
@@ -219,6 +243,8 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         "which a broker gets no units",
         "loadBalancerIdleUnloadSeconds": "seconds without clients after which a unit leaves its "
         "broker; 0: never",
+        REPLICAS_BALANCE: "whether replicas of shards are placed on shard nodes by themselves, as "
+        "nodes come, go and are lost",
         **LIMIT_SUMMARIES,
     }
 )
@@ -289,6 +315,7 @@ def _settings(values: Mapping[str, Any]) -> ServiceSettings:
         client_limits.topic_limits_of(values),
         client_limits.broker_limits_of(values),
         ShardSizing(round(values[SHARD_TOPICS_MAX]), float(values[SHARD_COMMANDS_MAX])),
+        ReplicaSettings(values[REPLICAS_BALANCE], round(1_000 * values[NODE_LOST_AFTER])),
     )
 
 

@@ -418,3 +418,28 @@ design is made for."""
 
 SHARD_COMMANDS_SETTING_MAX = 1_000_000
 """The same in commands a second: twenty times what a shard's leader decides."""
+
+REPLICA_TRANSFERS_PER_NODE_MAX = 2
+"""Replicas that one node receives or sends at a time when they are placed by themselves: each may
+be a whole snapshot of a shard, and the node serves its other shards meanwhile."""
+
+REPLICA_TRANSFERS_MAX = 4
+"""Replicas that join at a time in a cluster when they are placed by themselves: so a plan that is
+stopped has little under way."""
+
+REPLICA_CHANGES_MAX = 8
+"""Changes of placements that one plan begins: each is an event, and is sent to every node."""
+
+PLACEMENT_PAUSE_MS = 1_000
+"""Time between two plans of where replicas should be; one of 1,000 shards takes a tenth of it."""
+
+NODES_SETTLE_MS = 5_000
+"""Replicas are evened out when no shard node came, went or changed its state for this long: of
+several nodes that are added together the first would get what the others then take from it."""
+
+NODE_LOST_SECONDS = 600
+"""Silence of a shard node after which it counts as lost by default: a restart, a new kernel or a
+moved disk takes less, and a copy of its replicas that nobody needs costs its peers more."""
+
+NODE_LOST_SECONDS_MAX = 7 * 24 * 3_600
+"""The longest silence of a shard node that the setting allows before it counts as lost."""

@@ -42,7 +42,7 @@ class BrokerLoad(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., load: _Optional[_Union[_events_pb2.LoadReport, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("cluster_id", "node_id", "kind", "grpc", "raft_host", "raft_port", "http", "shard_map_version", "takes_deltas")
+    __slots__ = ("cluster_id", "node_id", "kind", "grpc", "raft_host", "raft_port", "http", "shard_map_version", "takes_deltas", "zone")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Hello(_message.Message):
     HTTP_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
     TAKES_DELTAS_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     node_id: str
     kind: str
@@ -61,7 +62,8 @@ class Hello(_message.Message):
     http: str
     shard_map_version: int
     takes_deltas: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ..., shard_map_version: _Optional[int] = ..., takes_deltas: _Optional[bool] = ...) -> None: ...
+    zone: str
+    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[str] = ..., kind: _Optional[str] = ..., grpc: _Optional[str] = ..., raft_host: _Optional[str] = ..., raft_port: _Optional[int] = ..., http: _Optional[str] = ..., shard_map_version: _Optional[int] = ..., takes_deltas: _Optional[bool] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class LeaderReport(_message.Message):
     __slots__ = ("shard_id", "term", "node_id", "grpc")
@@ -428,6 +430,80 @@ class StopPlanResponse(_message.Message):
     PLAN_FIELD_NUMBER: _ClassVar[int]
     plan: SlotPlan
     def __init__(self, plan: _Optional[_Union[SlotPlan, _Mapping]] = ...) -> None: ...
+
+class SetNodeStateRequest(_message.Message):
+    __slots__ = ("node_id", "state")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    state: str
+    def __init__(self, node_id: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class SetNodeStateResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: ShardNode
+    def __init__(self, node: _Optional[_Union[ShardNode, _Mapping]] = ...) -> None: ...
+
+class ShardNode(_message.Message):
+    __slots__ = ("node_id", "zone", "state", "since_ms", "is_connected", "replicas", "joining", "leaving", "leaders")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    JOINING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    zone: str
+    state: str
+    since_ms: int
+    is_connected: bool
+    replicas: int
+    joining: int
+    leaving: int
+    leaders: int
+    def __init__(self, node_id: _Optional[str] = ..., zone: _Optional[str] = ..., state: _Optional[str] = ..., since_ms: _Optional[int] = ..., is_connected: _Optional[bool] = ..., replicas: _Optional[int] = ..., joining: _Optional[int] = ..., leaving: _Optional[int] = ..., leaders: _Optional[int] = ...) -> None: ...
+
+class ReplicaMove(_message.Message):
+    __slots__ = ("shard_id", "source", "target")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    source: str
+    target: str
+    def __init__(self, shard_id: _Optional[int] = ..., source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
+
+class GetReplicaPlanRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BalanceReplicasRequest(_message.Message):
+    __slots__ = ("stop",)
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    stop: bool
+    def __init__(self, stop: _Optional[bool] = ...) -> None: ...
+
+class ReplicaPlan(_message.Message):
+    __slots__ = ("nodes", "moves", "under_way", "is_on", "is_requested", "waits_for", "replication_factor")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    IS_ON_FIELD_NUMBER: _ClassVar[int]
+    IS_REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[ShardNode]
+    moves: _containers.RepeatedCompositeFieldContainer[ReplicaMove]
+    under_way: _containers.RepeatedCompositeFieldContainer[ReplicaMove]
+    is_on: bool
+    is_requested: bool
+    waits_for: str
+    replication_factor: int
+    def __init__(self, nodes: _Optional[_Iterable[_Union[ShardNode, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[ReplicaMove, _Mapping]]] = ..., under_way: _Optional[_Iterable[_Union[ReplicaMove, _Mapping]]] = ..., is_on: _Optional[bool] = ..., is_requested: _Optional[bool] = ..., waits_for: _Optional[str] = ..., replication_factor: _Optional[int] = ...) -> None: ...
 
 class SetQuotasRequest(_message.Message):
     __slots__ = ("quotas",)

@@ -74,6 +74,21 @@ class ClusterServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanResponse.FromString,
                 _registered_method=True)
+        self.SetNodeState = channel.unary_unary(
+                '/nextgen.v1.ClusterService/SetNodeState',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetNodeStateRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetNodeStateResponse.FromString,
+                _registered_method=True)
+        self.GetReplicaPlan = channel.unary_unary(
+                '/nextgen.v1.ClusterService/GetReplicaPlan',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetReplicaPlanRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaPlan.FromString,
+                _registered_method=True)
+        self.BalanceReplicas = channel.unary_unary(
+                '/nextgen.v1.ClusterService/BalanceReplicas',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.BalanceReplicasRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaPlan.FromString,
+                _registered_method=True)
         self.GetCapacity = channel.unary_unary(
                 '/nextgen.v1.ClusterService/GetCapacity',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetCapacityRequest.SerializeToString,
@@ -171,6 +186,29 @@ class ClusterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetNodeState(self, request, context):
+        """Have a shard node give up its replicas, or take that back. Answered when it is committed;
+        replicas then move one after the other.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetReplicaPlan(self, request, context):
+        """The shard nodes, the replicas that are to move and those that are moving.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BalanceReplicas(self, request, context):
+        """Move replicas until every shard is placed as it should be, though the setting is off; or stop
+        that. What is under way is completed. A later leader of the cluster manager does not go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCapacity(self, request, context):
         """The capacity ledger: what brokers have, what was granted and leased of it.
         """
@@ -256,6 +294,21 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.StopPlan,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanResponse.SerializeToString,
+            ),
+            'SetNodeState': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetNodeState,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetNodeStateRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetNodeStateResponse.SerializeToString,
+            ),
+            'GetReplicaPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReplicaPlan,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetReplicaPlanRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaPlan.SerializeToString,
+            ),
+            'BalanceReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.BalanceReplicas,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.BalanceReplicasRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaPlan.SerializeToString,
             ),
             'GetCapacity': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapacity,
@@ -504,6 +557,87 @@ class ClusterService:
             '/nextgen.v1.ClusterService/StopPlan',
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.StopPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetNodeState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/SetNodeState',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetNodeStateRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.SetNodeStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReplicaPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/GetReplicaPlan',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.GetReplicaPlanRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaPlan.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BalanceReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.ClusterService/BalanceReplicas',
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.BalanceReplicasRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_cluster__service__pb2.ReplicaPlan.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,6 +33,7 @@ def nextgen(tmp_path: Path) -> Iterator[CommandLine]:
 @pytest.mark.slow
 def test_everything_moves_to_a_node_that_is_added_and_the_old_one_goes(nextgen: CommandLine):
     nextgen.json("topics", "create", "acme/orders/before")
+    nextgen.json("brokers", "settings", "set", "shardReplicasBalanceEnabled=false")
 
     added = nextgen.json("nodes", "add", "shard")
     assert added["node_id"] == "shard-node-2"
@@ -75,6 +76,7 @@ def test_everything_moves_to_a_node_that_is_added_and_the_old_one_goes(nextgen: 
 
 @pytest.mark.slow
 def test_a_change_that_takes_longer_than_allowed_says_what_it_waits_for(nextgen: CommandLine):
+    nextgen.json("brokers", "settings", "set", "shardReplicasBalanceEnabled=false")
     added = nextgen.json("nodes", "add", "shard")["node_id"]
     running = read_state(nextgen.data_dir)
     assert running is not None

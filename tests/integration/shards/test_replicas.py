@@ -20,6 +20,7 @@ from tests.support.callers.replica_world import (
     change,
     change_everywhere,
     led_shards_of,
+    place_by_hand,
     shards_of,
     wait_level,
     wait_members,
@@ -150,6 +151,7 @@ async def test_a_node_that_was_away_while_it_was_removed_puts_its_data_aside(
         running_cluster(tmp_path, SIZE) as cluster,
         steady_load(cluster, timeout_ms=GAP_MS_MAX) as load,
     ):
+        await place_by_hand(cluster)
         await cluster.kill("shard-node-3")
         await change(cluster, "remove", 1, "shard-node-3")
         await cluster.start_node("shard-node-3")

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from nextgen.cli.calls.settings_state import apply_changes
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.shards.replica_change import ReplicaChanger
 from nextgen.cli.shards.replica_list import gather_replicas
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.governance.service_settings import REPLICAS_BALANCE
 from nextgen.tasks.timeouts import timeout
 
 CHANGE_MS_MAX = 60_000
@@ -20,6 +22,11 @@ LAG_POSITIONS_MAX = 64
 """While load goes on, one replica is always a little behind."""
 
 LOOK_S = 0.2
+
+
+async def place_by_hand(cluster: LocalCluster) -> None:
+    """Turn off that replicas are placed by themselves: what a test changes would be undone."""
+    await apply_changes(cluster.plan.discovery_endpoints, {REPLICAS_BALANCE: "false"})
 
 
 async def change(
@@ -58,6 +65,12 @@ async def change_everywhere(cluster: LocalCluster, what: str, node_id: str) -> N
 
 
 async def add_shard_node(cluster: LocalCluster) -> str:
+    """Start one more shard node and return its id when it is ready; it gets no replicas unasked."""
+    await place_by_hand(cluster)
+    return await start_shard_node(cluster)
+
+
+async def start_shard_node(cluster: LocalCluster) -> str:
     """Start one more shard node and return its id when it is ready."""
     grown = cluster.plan.with_node("shard-node")
     await cluster.adopt(grown)

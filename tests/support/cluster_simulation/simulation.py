@@ -13,7 +13,7 @@ import structlog
 
 from brokers.adapters.cluster import manager_connection
 from brokers.adapters.metrics import BrokerCollector
-from nextgen.cli.shards.replica_change import ReplicaChanger
+from nextgen.cli.calls.replica_plan import set_node_state
 from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.host.group import PySyncObjGroup
@@ -39,9 +39,6 @@ from tests.support.cluster_simulation.raft_environment import (
     SimulatedHost,
 )
 from tests.support.cluster_simulation.virtual_loop import OUTSIDE, SimulatedLoop
-
-REPLICAS_MS_MAX = 20_000
-"""Time for a change of replicas; one that takes longer continues without the test."""
 
 IN_TOUCH_S = 5.0
 """A process that was healthy for this long is silent to no other healthy process."""
@@ -203,11 +200,10 @@ class ClusterSimulation:
     def groups_of(self, node: Node) -> list[int]:
         return [log.status.group_id for log in self.logs_of(node)]
 
-    async def change_replicas(self, change: str, shard_id: int, node_id: str) -> None:
-        """Do as ``nextgen shards replicas add | remove`` does, waiting until it is done."""
+    async def set_node_state(self, node_id: str, state: str) -> None:
+        """Do as ``nextgen nodes drain | undo`` does. Replicas move while the run goes on."""
         endpoints = [f"{name}:7000" for name in self.plan.discovery_names]
-        async with ReplicaChanger(endpoints, timeout_ms=REPLICAS_MS_MAX) as changer:
-            await changer.change(change, shard_id, node_id, wait=True)
+        await set_node_state(endpoints, node_id, state)
 
     def look_at_brokers(self) -> None:
         """Check what every broker holds at this moment; one that has just begun gets clients."""

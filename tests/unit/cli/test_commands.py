@@ -50,8 +50,10 @@ runner = CliRunner()
             "stats", "split", "merge", "rebucket", "subscribe", "unsubscribe", "seek",
             "clear-backlog",
         )],
-        *[["nodes", what] for what in ("add", "remove")],
-        *[["shards", "replicas", what] for what in ("list", "add", "remove", "cancel")],
+        *[["nodes", what] for what in ("list", "add", "remove", "drain", "undo")],
+        *[["shards", "replicas", what] for what in (
+            "list", "add", "remove", "cancel", "rebalance",
+        )],
         *[["shards", what] for what in (
             "list", "split", "merge", "move-slots", "rebalance", "add", "remove", "plans", "stop",
         )],

@@ -13,6 +13,7 @@ from cluster_manager.domain.cluster import FirstMapPlan
 from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.replica import ClusterManager
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.governance.service_settings import REPLICAS_BALANCE
 from nextgen.replication.ports import CLUSTER_MANAGER_GROUP_ID, NodeId
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
@@ -85,6 +86,7 @@ class ManagerUnderTest:
         leads: bool = True,
         initial_shard_nodes: int = 2,
         shards: int = 2,
+        replication_factor: int = 2,
         endpoints: Mapping[str, str] = ENDPOINTS,
     ) -> None:
         self.clock = FakeClock()
@@ -102,7 +104,7 @@ class ManagerUnderTest:
             node_id="cm-1",
             cluster_id="test",
             endpoints=endpoints,
-            plan=FirstMapPlan(initial_shard_nodes, shards, replication_factor=2),
+            plan=FirstMapPlan(initial_shard_nodes, shards, replication_factor),
             log=self.log,
             view=StoredView(self.store),
             grantor=self.grantor,
@@ -117,6 +119,16 @@ class ManagerUnderTest:
         second = await self.manager.join(hello("b"))
         await settle()
         return first, second
+
+
+async def balance(manager: ClusterManager, *, on: bool) -> None:
+    """Turn on or off that replicas are placed by themselves."""
+    present = (await manager.configuration()).configuration
+    changed = events_pb.ConfigurationSet(
+        version=present.version + 1,
+        settings=[events_pb.Setting(name=REPLICAS_BALANCE, value=str(on).lower())],
+    )
+    await manager.set_configuration(cluster_pb.SetConfigurationRequest(configuration=changed))
 
 
 def hello(node_id: str, kind: str = "shard", cluster_id: str = "test") -> cluster_pb.Hello:

@@ -24,6 +24,7 @@ from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import (
     ENDPOINTS,
     ManagerUnderTest,
+    balance,
     hello,
     leader,
     settle,
@@ -78,6 +79,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     under_test = ManagerUnderTest(tmp_path)
     formed = Cluster(under_test)
     await formed.form()
+    await balance(formed.manager, on=False)
     yield formed
     under_test.manager.stop()
     await under_test.log.stop()
@@ -170,6 +172,21 @@ async def test_a_wish_that_cannot_be_is_refused_with_its_reason(
 
     assert isinstance(refusal, Refused)
     assert refusal.code is code
+
+
+async def test_a_wish_that_would_be_undone_is_refused_while_replicas_are_placed_by_themselves(
+    cluster: Cluster,
+) -> None:
+    cluster.led()
+    await cluster.manager.change_replicas(wish(ADD, "c"))
+    await balance(cluster.manager, on=True)
+
+    refusal = await cluster.refusal(wish(REMOVE, "a"))
+
+    assert isinstance(refusal, Refused)
+    assert "settings set shardReplicasBalanceEnabled=false" in str(refusal)
+    cancelled = await cluster.manager.change_replicas(wish(CANCEL, "c"))
+    assert list(cancelled.placement.leaving) == ["c"]
 
 
 async def test_a_kind_of_change_that_is_not_known_is_an_invalid_request(cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from cluster_manager.domain.broker_directory import Broker, BrokerRecorded
 from cluster_manager.domain.configuration import Configuration, ConfigurationSet
 from cluster_manager.domain.exclusions import NodeExcluded
 from cluster_manager.domain.lookup_reports import LookupWindowRecorded
+from cluster_manager.domain.membership import Node, NodeRegistered, NodeState, NodeStateSet
 from cluster_manager.domain.quotas import Quotas, QuotasSet
 from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap, ShardMapChanged
 from cluster_manager.domain.slot_moves.moves import SlotMove, SlotMoveChanged
@@ -23,7 +24,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.levels import EVENT_LEVEL, EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.routing.slots import SlotRun, SlotTable, initial_table
 from nextgen.replication.ports import NodeId
-from tests.unit.cluster_manager.fakes import ManagerUnderTest, settle
+from tests.unit.cluster_manager.fakes import ManagerUnderTest, hello, settle
 from tests.unit.cluster_manager.test_lookup_windows import BAD, message_of, recorded, said
 from tests.unit.cluster_manager.test_wire import EVENTS
 
@@ -51,23 +52,19 @@ SLOTS = (
     SlotMoveChanged(SlotMove(1, ((0, 9),), 1, 2)),
     PlanChanged(Plan(1, PlanKind.REBALANCE)),
 )
-ELEVENTH_LEVEL = {"shard_changed", "slot_move_changed", "plan_changed"}
+ELEVENTH_LEVEL = {"shard_changed", "slot_move_changed", "plan_changed", "node_state_set"}
+LEVELS = {1: FIRST_LEVEL, 2: SECOND_LEVEL, 3: THIRD_LEVEL, 10: TENTH_LEVEL, 11: ELEVENTH_LEVEL}
 
 
 def test_every_event_that_can_be_read_has_the_level_it_came_in_with() -> None:
     stored: dict[int, set[str | None]] = {1: set(), 2: set(), 3: set(), 10: set(), 11: set()}
-    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION, NodeExcluded("n-1"), CHANGED, *SLOTS):
+    late = (NodeExcluded("n-1"), NodeStateSet("n-1", NodeState.LOST, 1), CHANGED, *SLOTS)
+    for event in (*EVENTS, WINDOW, QUOTAS, CONFIGURATION, *late):
         level = EVENT_LEVELS[type(event)]
         stored[level].add(wire.event_to_proto(event).WhichOneof("payload"))
 
-    assert stored == {
-        1: FIRST_LEVEL,
-        2: SECOND_LEVEL,
-        3: THIRD_LEVEL,
-        10: TENTH_LEVEL,
-        11: ELEVENTH_LEVEL,
-    }
-    assert set(wire._FROM_PROTO) == set.union(*stored.values())
+    assert stored == LEVELS
+    assert set(wire._FROM_PROTO) == set().union(*LEVELS.values())
     assert max(EVENT_LEVELS.values()) <= EVENT_LEVEL
 
 
@@ -91,6 +88,30 @@ def test_a_map_with_a_shard_that_was_added_waits_for_replicas_that_know_which_ha
     table = SlotTable(version, initial_table([1]).owners)
 
     assert level_of([ShardMapChanged(ShardMap(table, placements))]) == level
+
+
+def test_a_zone_waits_for_replicas_that_keep_it() -> None:
+    node = Node("a", "shard", "h:1", "h", 2)
+
+    assert level_of([NodeRegistered(node)]) == 1
+    assert level_of([NodeRegistered(replace(node, zone="z"))]) == 11
+
+
+async def test_a_node_joins_without_its_zone_until_every_replica_keeps_it(
+    one: ManagerUnderTest,
+) -> None:
+    one.log.event_levels[NodeId("cm-2")] = 10
+    said_hello = hello("a")
+    said_hello.zone = "z"
+    term = one.manager.leader_term
+    assert term is not None
+
+    await one.manager.join(said_hello)
+    assert term.pending.membership.nodes["a"].zone == ""
+    one.log.event_levels.clear()
+    await one.manager.join(said_hello)
+
+    assert term.pending.membership.nodes["a"].zone == "z"
 
 
 def test_a_record_has_the_level_of_its_latest_event() -> None:

@@ -36,6 +36,7 @@ class Faults:
         self.counts: Counter[str] = Counter()
         self.cells: Counter[tuple[str, str]] = Counter()
         self._is_changing_replicas = False
+        self._drained: str | None = None
         self._lasting: set[asyncio.Task[None]] = set()
         self._disks = DiskFaults(simulation, chance, self.counts, self._come_back)
         self._kinds: dict[str, Callable[[Node], Awaitable[None] | None]] = {
@@ -263,19 +264,16 @@ class Faults:
         )
 
     async def _change_replicas(self, _node: Node) -> None:
-        """Have an operator add a replica where one is missing, or remove the surplus one."""
+        """Have an operator drain a shard node, or let the drained one have replicas again."""
         simulation = self._simulation
-        placements = simulation.invariants.placements
-        placement = placements[self._chance.choice(sorted(placements))]
-        if len(placement.replicas) > simulation.plan.replication_factor:
-            change, names = "remove", list(placement.replicas)
-        else:
-            change, names = "add", list(simulation.plan.shard_node_names)
-            names = [name for name in names if name not in placement.replicas]
-        node_id = self._chance.choice(names)
+        drained, self._drained = self._drained, None
+        if drained is None:
+            self._drained = self._chance.choice(simulation.plan.shard_node_names)
+        node_id, state = (drained, "active") if drained else (self._drained, "leaving")
+        assert node_id is not None
         self._is_changing_replicas = True
         operator = simulation.operator(f"operator-{self.counts['replicas']}")
-        work = simulation.change_replicas(change, placement.shard_id, node_id)
+        work = simulation.set_node_state(node_id, state)
         task = operator.run(simulation.loop.create_task, work)
         try:
             # Not awaited itself: a run that ends here would wait for it, and its process is dead.

@@ -7,8 +7,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from cluster_manager.adapters.metrics import ManagerCollector
-from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest
-from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, settle
+from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, SetNodeStateRequest
+from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, leader, settle
 
 
 def _page(one: ManagerUnderTest) -> dict[str, float]:
@@ -31,7 +31,18 @@ async def test_a_leader_shows_the_cluster_and_a_follower_only_itself(tmp_path: P
     assert page["connected_nodes"] == 2
     assert page["live_brokers"] == 1
     assert page["shard_map_version"] == 1
+    assert (page["replicas_to_move"], page["replicas_moving"]) == (0, 0)
+    assert page["inactive_shard_nodes"] == 0
     assert (page["granted_units"], page["leased_units"]) == (80, 20)
+
+    await one.manager.join(hello("c"))
+    drain = SetNodeStateRequest(node_id="a", state="leaving")
+    await one.manager.set_node_state(drain)
+    for shard_id in (1, 2):
+        one.manager.receive(first, leader(shard_id, 1, "a"))
+    await settle()
+    page = _page(one)
+    assert (page["replicas_to_move"], page["inactive_shard_nodes"]) == (2, 1)
 
     one.log.lose_leadership()
     page = _page(one)

@@ -77,7 +77,12 @@ def test_excluded_nodes_are_read_back_however_often_they_were_excluded(tmp_path)
 OF_QUOTAS = ("quotas", "quota_units")
 OF_CONFIGURATION = ("configuration", "settings", "excluded_nodes")
 OF_SLOTS = ("slot_moves", "slot_plans")
-LATER_TABLES = "".join(f"DROP TABLE {name};" for name in (*OF_QUOTAS, *OF_CONFIGURATION, *OF_SLOTS))
+OF_NODES = ("node_states",)
+LATEST_TABLES = (*OF_SLOTS, *OF_NODES)
+WITHOUT_ZONE = "ALTER TABLE nodes DROP COLUMN zone;"
+LATER_TABLES = WITHOUT_ZONE + "".join(
+    f"DROP TABLE {name};" for name in (*OF_QUOTAS, *OF_CONFIGURATION, *LATEST_TABLES)
+)
 
 LATER_COLUMNS = {
     "brokers": (
@@ -88,17 +93,18 @@ LATER_COLUMNS = {
 }
 
 
-OF_LED = {"placements": ("has_led",)}
-LATEST_COLUMNS = {"brokers": ("announced_units",), **OF_LED}
-"""Columns that no earlier version had, or only the last."""
+CONFIGURATION_COLUMNS = {"brokers": ("announced_units",)}
+LATEST_COLUMNS = {"placements": ("has_led",), "nodes": ("zone",)}
+"""Columns that no earlier version had."""
+
+EVERY_COLUMN = (LATER_COLUMNS, CONFIGURATION_COLUMNS, LATEST_COLUMNS)
 
 
-def add_earlier(metadata, *, without, all_columns=False, latest=LATEST_COLUMNS):
+def add_earlier(metadata, *, without, lacks=EVERY_COLUMN):
     """Put the tables of an earlier version into ``metadata``."""
     for table in METADATA.sorted_tables:
         if table.name not in without:
-            later = () if all_columns else LATER_COLUMNS.get(table.name, ())
-            later += latest.get(table.name, ())
+            later = [name for columns in lacks for name in columns.get(table.name, ())]
             kept = [each for each in table.columns if each.name not in later]
             columns = [Column(*_shape(each), **_rules(each)) for each in kept]
             Table(table.name, metadata, *columns)
@@ -114,12 +120,14 @@ def _rules(column):
 
 EARLIER, WITHOUT_REPORTS, EARLIER_QUOTAS = MetaData(), MetaData(), MetaData()
 EARLIER_CONFIGURATION, EARLIER_LED = MetaData(), MetaData()
-LATER = (*OF_QUOTAS, *OF_CONFIGURATION, *OF_SLOTS)
+LATER = (*OF_QUOTAS, *OF_CONFIGURATION, *LATEST_TABLES)
 add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports", *LATER))
 add_earlier(WITHOUT_REPORTS, without=("lookup_reports", *LATER))
-add_earlier(EARLIER_QUOTAS, without=LATER, all_columns=True)
-add_earlier(EARLIER_CONFIGURATION, without=(*OF_CONFIGURATION, *OF_SLOTS), all_columns=True)
-add_earlier(EARLIER_LED, without=OF_SLOTS, all_columns=True, latest=OF_LED)
+add_earlier(EARLIER_QUOTAS, without=LATER, lacks=EVERY_COLUMN[1:])
+add_earlier(
+    EARLIER_CONFIGURATION, without=(*OF_CONFIGURATION, *LATEST_TABLES), lacks=EVERY_COLUMN[1:]
+)
+add_earlier(EARLIER_LED, without=LATEST_TABLES, lacks=EVERY_COLUMN[2:])
 EARLIER_REPLICAS = Table(
     "replicas",
     EARLIER,
@@ -138,7 +146,9 @@ def test_the_earlier_tables_are_those_of_the_earlier_version():
 
 
 WITHOUT_LED_COLUMN = "ALTER TABLE placements DROP COLUMN has_led;"
-WITHOUT_LATEST = WITHOUT_LED_COLUMN + "".join(f"DROP TABLE {name};" for name in OF_SLOTS)
+WITHOUT_LATEST = f"{WITHOUT_ZONE}{WITHOUT_LED_COLUMN}" + "".join(
+    f"DROP TABLE {name};" for name in LATEST_TABLES
+)
 
 
 @pytest.mark.parametrize(("version", "has_led"), [(1, False), (2, True)])
@@ -167,7 +177,11 @@ def test_by_an_earlier_view_all_shards_of_a_map_later_than_the_first_have_led(
 
 @pytest.mark.parametrize(
     ("earlier", "later_tables"),
-    [(WITHOUT_QUOTAS, LATER), (WITHOUT_CONFIGURATION, (*OF_CONFIGURATION, *OF_SLOTS))],
+    [
+        (WITHOUT_QUOTAS, LATER),
+        (WITHOUT_CONFIGURATION, (*OF_CONFIGURATION, *LATEST_TABLES)),
+        (WITHOUT_LED, LATEST_TABLES),
+    ],
 )
 def test_a_view_without_later_tables_is_upgraded_where_it_is(tmp_path, earlier, later_tables):
     store = open_view_store(tmp_path)
@@ -177,8 +191,9 @@ def test_a_view_without_later_tables_is_upgraded_where_it_is(tmp_path, earlier, 
     path = tmp_path / "view.000000000001.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         dropped = "".join(f"DROP TABLE {name};" for name in later_tables)
-        dropped += "ALTER TABLE brokers DROP COLUMN announced_units;"
-        dropped += WITHOUT_LED_COLUMN
+        dropped += WITHOUT_ZONE + WITHOUT_LED_COLUMN
+        if "configuration" in later_tables:
+            dropped += "ALTER TABLE brokers DROP COLUMN announced_units;"
         connection.executescript(f"{dropped} PRAGMA user_version={earlier}")
 
     again = open_view_store(tmp_path)

@@ -29,7 +29,7 @@ from nextgen.kernel.routing.slots import SlotRun, SlotTable
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
-from tests.unit.cluster_manager.fakes import ManagerUnderTest, hello, settle, taken
+from tests.unit.cluster_manager.fakes import ManagerUnderTest, balance, hello, settle, taken
 
 NODES = ("a", "b", "c", "d")
 SHARDS = range(1, 6)
@@ -241,6 +241,7 @@ async def led(tmp_path: Path) -> ManagerUnderTest:
         report = cluster_pb.LeaderReport(shard_id=shard_id, term=1, node_id="a", grpc="a:1")
         one.manager.receive(connections[0], cluster_pb.NodeMessage(leader=report))
     await settle()
+    await balance(one.manager, on=False)
     return one
 
 

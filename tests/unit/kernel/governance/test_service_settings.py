@@ -11,6 +11,7 @@ from nextgen.kernel.governance.balance_settings import DEFAULT_BALANCE
 from nextgen.kernel.governance.service_settings import (
     DEFAULT_SETTINGS,
     DEFAULT_TEXTS,
+    NODE_LOST_AFTER,
     SUMMARIES,
     InvalidSetting,
     LoadReporting,
@@ -21,6 +22,7 @@ from nextgen.kernel.governance.service_settings import (
     runtime_texts,
 )
 from nextgen.kernel.limits.placement import (
+    NODE_LOST_SECONDS_MAX,
     SETTING_TEXT_CHARACTERS_MAX,
     SHARD_COMMANDS_SETTING_MAX,
     SHARD_TOPICS_SETTING_MAX,
@@ -192,3 +194,13 @@ def test_up_to_shard_topics_setting_max_and_shard_commands_setting_max_a_shard_m
 def test_topics_of_a_shard_are_whole():
     assert problem({"shardTopicsMax": "0.5"}) == "shardTopicsMax is 0.5, a whole number is needed"
     assert resolve({"shardCommandsPerSecondMax": "0.5"}).shard_sizing.commands_per_second_max == 0.5
+
+
+def test_the_silence_of_a_lost_node_has_a_bound():
+    at_limit = resolve({NODE_LOST_AFTER: str(NODE_LOST_SECONDS_MAX)})
+
+    assert at_limit.replicas.node_lost_ms == 1_000 * NODE_LOST_SECONDS_MAX
+    assert resolve({NODE_LOST_AFTER: "0"}).replicas.node_lost_ms == 0
+    assert resolve({NODE_LOST_AFTER: "2.5"}).replicas.node_lost_ms == 2_500
+    for text in (str(NODE_LOST_SECONDS_MAX + 1), "-1", "soon"):
+        assert problem({NODE_LOST_AFTER: text}).startswith(NODE_LOST_AFTER)

@@ -43,6 +43,7 @@ def test_the_tables_of_the_wire_are_total():
         "slot_move_changed",
         "shard_changed",
         "plan_changed",
+        "node_state_set",
     }
 
     assert set(_ENCODERS) == set(ROUTES)
