@@ -8,8 +8,9 @@ predecessor may have left unfinished; repeating a step changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import structlog
 
@@ -79,6 +80,16 @@ class MoveFinisher:
         self._directory = directory
         self.on_recent: Callable[[Mapping[str, int], int], None] = lambda _moved, _from_ms: None
         """Called once, when the end of the log was read: see ``MovedUnits.restore``."""
+        self._has_recovered = True
+        self._unfinished: list[Sequence[Assignment]] = []
+        """The old owners of what is being finished."""
+
+    def is_finishing(self, is_of: Callable[[str], bool]) -> bool:
+        """Return whether a unit of which ``is_of`` is true, by its name, may have to be released
+        yet."""
+        return not self._has_recovered or any(
+            is_of(owner.name) for owners in self._unfinished for owner in owners
+        )
 
     async def hand_over(self, group: Sequence[UnfinishedMove]) -> MetadataError | None:
         """Send the units of one target to it; None once it has acknowledged them all."""
@@ -130,7 +141,17 @@ class MoveFinisher:
     def finish_later(self, moves: Sequence[UnfinishedMove]) -> None:
         """Retry ``moves`` in the background, until they are done or the attempts are used up."""
         if moves:
-            self._tasks.run(self._finish(moves))
+            self._run([owner for move in moves for owner in move.old_owners], self._finish(moves))
+
+    def _run(self, owners: Sequence[Assignment], work: Coroutine[Any, Any, None]) -> None:
+        async def watched() -> None:
+            self._unfinished.append(owners)
+            try:
+                await work
+            finally:
+                self._unfinished.remove(owners)
+
+        self._tasks.run(watched())
 
     def release_deleted(self, ended: Sequence[Assignment]) -> None:
         """Release units of deleted topics and have their messages removed, in the background.
@@ -139,10 +160,11 @@ class MoveFinisher:
         caches: no client may be served a deleted topic.
         """
         if ended:
-            self._tasks.run(self._release_deleted(ended))
+            self._run(ended, self._release_deleted(ended))
 
     def recover(self, log: ReplicatedLog) -> None:
         """Finish in the background the moves that a former leader may have left unfinished."""
+        self._has_recovered = False
         self._tasks.run(self._recover(log))
 
     async def _release_deleted(self, ended: Sequence[Assignment]) -> None:
@@ -276,6 +298,12 @@ class MoveFinisher:
         return waiting
 
     async def _recover(self, log: ReplicatedLog) -> None:
+        try:
+            await self._recover_recent(log)
+        finally:
+            self._has_recovered = True
+
+    async def _recover_recent(self, log: ReplicatedLog) -> None:
         await asyncio.sleep(_RECOVER_AFTER_SECONDS)
         try:
             recent = await recent_moves(log)

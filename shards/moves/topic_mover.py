@@ -10,7 +10,7 @@ an owner.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,8 @@ class TopicMover:
         self._targets = targets
         self._handover = handover
         self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._is_held: Callable[[str], bool] = lambda _text: False
+        self._held_until_s = 0.0
 
     def __repr__(self) -> str:
         return f"<TopicMover shard={self._shard_id} under_way={len(self._under_way)}>"
@@ -62,6 +64,15 @@ class TopicMover:
     def units_under_way(self) -> int:
         """Units whose move was begun and has no answer yet."""
         return len(self._under_way)
+
+    def hold(self, is_held: Callable[[str], bool], until_s: float) -> None:
+        """Begin no move of units of which ``is_held`` is true, by their names, until a time of the
+        loop: their slots are about to go to another shard."""
+        self._is_held, self._held_until_s = is_held, until_s
+
+    def is_moving(self, is_of: Callable[[str], bool]) -> bool:
+        """Return whether a unit of which ``is_of`` is true is in a move that is not over."""
+        return any(map(is_of, self._under_way))
 
     async def move(
         self,
@@ -138,9 +149,14 @@ class TopicMover:
         answers: dict[str, LookupAnswer],
     ) -> list[PlannedMove]:
         room = self._targets.room()
+        is_holding = asyncio.get_running_loop().time() < self._held_until_s
         planned: list[PlannedMove] = []
         loaded = self._units.reads.load(list(names.values()))
         for (text, name), (topic, assignment) in zip(names.items(), loaded, strict=True):
+            if is_holding and self._is_held(text):
+                why = f"{text} is about to be served by another shard"
+                answers[text] = self._answers.rejected(text, RejectionCode.NO_BROKER, why)
+                continue
             refused = self._check_served(name, topic)
             if refused is not None:
                 partitions = topic.partitions if topic is not None else 0

@@ -6,14 +6,18 @@ later term, so nothing has to be reset.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmission, WriteBounds
-from nextgen.kernel.errors import NotLeader
+from nextgen.kernel.errors import NotLeader, StaleShardMap
 from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
+from nextgen.kernel.limits.snapshot import QUIESCE_MS_MAX
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
+from nextgen.tasks.background import start
 from protos.nextgen.v1.shard_service_pb2 import FollowRequest
 from shards.assignment.broker_sync import BrokerSync
 from shards.assignment.lease_keeper import LeaseKeeper
@@ -24,6 +28,7 @@ from shards.assignment.topic_controller import TopicController
 from shards.assignment.unit_placer import UnitPlacer
 from shards.assignment.unit_planner import UnitPlanner
 from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment
+from shards.domain.slot_moves.keys import is_of_slots
 from shards.domain.slots.events import SlotRanges
 from shards.inventory.service import InventoryService
 from shards.metrics import ShardMetrics
@@ -175,23 +180,49 @@ class ShardLeader:
 
     def _make_slots(self, dependencies: LeaderDependencies, query: Query) -> None:
         """Create the services that move slots to other shards and from them."""
-        self.slot_source = SlotSource(self.state, query, on_left=self._slots_left)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.slot_source = SlotSource(
+            self.state, query, is_busy=self._slots_busy, on_left=self._slots_left
+        )
         self._slot_keeper = SlotKeeper(
             self.state,
             query,
             dependencies.slot_moves,
             dependencies.clock,
+            on_coming=self._slots_coming,
             on_came=self._slots_came,
         )
 
-    def _slots_left(self, ranges: SlotRanges) -> None:
+    def _slots_busy(self, ranges: SlotRanges) -> bool:
+        """Return whether units of these slots are in a move; begin none for a while."""
+        is_of = partial(is_of_slots, ranges)
+        self.mover.hold(is_of, asyncio.get_running_loop().time() + QUIESCE_MS_MAX / 1_000)
+        return self.mover.is_moving(is_of) or self._finisher.is_finishing(is_of)
+
+    def _slots_left(self, ranges: SlotRanges, to_shard: int) -> None:
         """Drop what is in memory of slots that are released in this step of the loop."""
+        moved = StaleShardMap(
+            f"shard {self.shard_id} gave these slots to shard {to_shard}",
+            self.state.slots.map_version,
+            moved_to=to_shard,
+            moved_slots=ranges,
+        )
+        self.brokers.sessions.let_go(partial(is_of_slots, ranges), moved)
+        self.scalable.let_go(partial(is_of_slots, ranges))
 
-    def _slots_came(self, ranges: SlotRanges) -> None:
-        """Take over, as a new leader does, what is under way in slots whose adoption is committed.
+    def _slots_coming(self, ranges: SlotRanges) -> None:
+        """Be the manager of brokers of these slots, whose adoption is proposed in this step: a
+        broker that connects goes on with its session."""
+        self.brokers.take_over(partial(is_of_slots, ranges))
 
-        They are in the view a moment later.
-        """
+    def _slots_came(self, _ranges: SlotRanges) -> None:
+        """Go on with what is under way in slots whose adoption is committed, as a new leader."""
+        start("slots_came", self._look_again(self.state.position), self._tasks)
+
+    async def _look_again(self, position: int) -> None:
+        await self.state.log.wait_position(position)
+        self.scalable.look_again()
+        self.consumers.look_again()
 
     def _make_scalable(self, dependencies: LeaderDependencies, sync: BrokerSync) -> None:
         """Create the service that carries on the changes of scalable topics."""
@@ -414,6 +445,8 @@ class ShardLeader:
         error = NotLeader(self.shard_id, leader_hint)
         self.state.term.end()
         self._slot_keeper.close()
+        for task in self._tasks:
+            task.cancel()
         self._roll_call.close()
         self.scalable.close()
         self.evacuation.close()

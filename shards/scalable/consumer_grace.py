@@ -25,6 +25,7 @@ from nextgen.kernel.limits.scalable import (
     SCALABLE_CONSUMER_NAME_BYTES_MAX,
     SCALABLE_NODE_SILENCE_MS,
 )
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
 from nextgen.replication.ports import Commit
 from nextgen.tasks.background import keep
@@ -109,6 +110,11 @@ class ConsumerGrace:
         """
         self._looks_at = self._clock.monotonic() + max(self._grace_s, self._silence_s)
         self._task = keep("consumer_grace", self._run)
+
+    def look_again(self) -> None:
+        """Begin the grace of consumers whose topics have come to this shard."""
+        self._looks_at = self._clock.monotonic() + max(self._grace_s, self._silence_s)
+        self._wake.set()
 
     def close(self) -> None:
         if self._task is not None:
@@ -257,6 +263,8 @@ class ConsumerGrace:
         """Decide and propose. No await: that is the lock."""
         if self._attachments.is_claimed(member):
             return ()
+        if not self._state.slots.has(slot_of(member.topic.partition("://")[2])):
+            return ()  # Another shard has it by now, and its consumers with it.
         topic = self._state.reads.load_scalable(member.topic)
         if topic is None:
             return ()

@@ -14,6 +14,7 @@ import structlog
 
 from nextgen.kernel.errors import MetadataError, ProposalLost
 from nextgen.kernel.limits.scalable import SCALABLE_TOPICS_AT_WORK_MAX
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.tasks.background import keep
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import ExecuteRequest
@@ -100,6 +101,8 @@ class ScalableController:
         Raises:
             NotLeader: The term is over.
         """
+        if not self._is_here(name):
+            return None
         topic = self._state.reads.load_scalable(name)
         if topic is not None:
             self.scaler.note(name)
@@ -115,8 +118,15 @@ class ScalableController:
         return work
 
     def look_again(self) -> None:
-        """Resume what many topics have pending since this moment: a restore has ended."""
+        """Resume what many topics have pending since this moment: a restore has ended, or slots
+        have come."""
         self._has_room.set()
+
+    def let_go(self, is_gone: Callable[[str], bool]) -> None:
+        """Stop at topics that another shard carries on from here on, as the next leader would."""
+        for name, work in self._works.items():
+            if is_gone(name):
+                work.close()
 
     async def adopt_unknown(self, request: ExecuteRequest) -> None:
         """See ``unknown_subscriptions``; call it BEFORE the commands of ``request`` are decided."""
@@ -132,6 +142,7 @@ class ScalableController:
         """
         try:
             while not is_settled(topic := self._state.reads.load_scalable(name)):
+                self._state.slots.check_key(_routing_key(name))
                 work = self.resume(name)
                 if work is None:
                     await self._wait_room()
@@ -141,6 +152,9 @@ class ScalableController:
         except MetadataError as error:
             raise ProposalLost(f"it is begun, but not known to be done: {error}") from error
         return topic
+
+    def _is_here(self, name: str) -> bool:
+        return self._state.slots.has(slot_of(_routing_key(name)))
 
     async def _wait_room(self) -> None:
         # Too many topics are at work, or the state changes this moment.
@@ -183,3 +197,8 @@ class ScalableController:
                 # A topic may be large: reading it is a turn of the loop.
                 await asyncio.sleep(0)
             after = names[-1]
+
+
+def _routing_key(name: str) -> str:
+    """Return the routing key of a canonical name."""
+    return name.partition("://")[2]

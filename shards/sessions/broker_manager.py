@@ -7,7 +7,7 @@ its sync position, a point in the sequence. One instance lives for one term of l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, SessionExpired, Unavailable
 from nextgen.kernel.events.decider import Rejected
@@ -76,6 +76,11 @@ class BrokerManager:
     def start(self) -> None:
         """Take over the sessions that live in the log."""
         self.sessions.start()
+
+    def take_over(self, is_here: Callable[[str], bool]) -> None:
+        """Take over the sessions of brokers whose slots have come to this shard."""
+        self._has_unreported = True
+        self.sessions.take_over(is_here)
 
     def close(self, error: MetadataError) -> None:
         """Stop leading: all waiting callers fail with ``error``, brokers connect elsewhere."""

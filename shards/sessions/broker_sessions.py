@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -53,12 +54,14 @@ from shards.domain.broker_session import (
 from shards.ports import Cancellable, Clock, SessionReports
 from shards.sessions.metadata_watch import MetadataWatch
 from shards.sessions.session_hello import (
+    LET_GO_S,
     check_held,
     check_hello,
     established_message,
     is_resumable,
     is_same_broker,
     session_rejection,
+    status_of,
 )
 from shards.sessions.session_loads import SessionLoads
 from shards.sessions.session_soft_state import BrokerConnection, SessionSoftState
@@ -127,12 +130,26 @@ class BrokerSessions:
 
     def start(self) -> None:
         """Take over the live sessions in the log; each counts as heard from at this moment."""
+        self.take_over(lambda _broker_id: True)
+
+    def take_over(self, is_here: Callable[[str], bool]) -> None:
+        """Take over the live sessions in the log of brokers of which ``is_here`` is true."""
         now = self._clock.monotonic()
         for session in self._state.scans.sessions():
-            if session.is_live:
+            if session.is_live and is_here(session.broker_id):
                 # Only the broker knows what an earlier leader sent to it.
                 self._add(to_recorded(session), now).metadata.awaits_report = True
         self._report_all()
+
+    def let_go(self, is_gone: Callable[[str], bool], error: MetadataError) -> None:
+        """Leave sessions to the shard that manages their brokers from here on: see ``error``."""
+        dropped_at = self._clock.monotonic() + LET_GO_S
+        for session_id, session in tuple(self._sessions.items()):
+            if is_gone(session.record.broker_id):
+                self._sessions.pop(session_id).end(error)
+                self.loads.forget(session_id)
+                # Writes wait for it until its next manager can have it watched.
+                self._clock.call_at(dropped_at, partial(self._metadata.drop_all, session))
 
     def note_announced(self) -> None:
         """Note that every node knows this leader: start the time for brokers to connect."""
@@ -253,20 +270,8 @@ class BrokerSessions:
 
     def statuses(self) -> list[BrokerSessionStatus]:
         """Return one line per live session."""
-        now = self._clock.monotonic()
-        return [
-            BrokerSessionStatus(
-                broker_id=session.record.broker_id,
-                session_id=session.record.session_id,
-                epoch=session.record.epoch,
-                sent_sequence=session.sequence,
-                synced_sequence=session.acked,
-                topics=session.load.topics,
-                shard_id=self._shard_id,
-                heartbeat_age_ms=max(0, int((now - session.heard_at) * 1000)),
-            )
-            for session in self._sessions.values()
-        ]
+        now, shard_id = self._clock.monotonic(), self._shard_id
+        return [status_of(shard_id, each, now) for each in self._sessions.values()]
 
     def live(self, broker_id: str, session_id: str) -> SessionSoftState:
         """Return the broker's live session.
@@ -332,8 +337,7 @@ class BrokerSessions:
         return session
 
     def _begun(self, broker_id: str, work: asyncio.Task[SessionSoftState]) -> None:
-        earlier = self._beginning.get(broker_id)
-        if earlier is not None and earlier[1] is work:
+        if self._beginning.get(broker_id, (None, None))[1] is work:
             del self._beginning[broker_id]
 
     async def _establish(self, hello: BrokerHello) -> SessionSoftState:

@@ -14,7 +14,12 @@ from nextgen.kernel.limits.cluster import (
 from nextgen.kernel.limits.stream import HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, HeldMetadata, SessionEstablished
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
+from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
 from shards.sessions.session_soft_state import SessionSoftState
+
+LET_GO_S = 10.0
+"""Seconds for which what a broker was sent is watched here after another shard has become its
+manager: by then that one has it watched, or the session has ended there."""
 
 
 def check_hello(hello: BrokerHello) -> None:
@@ -75,6 +80,20 @@ def announced_units(known: BrokerHello | BrokerRecorded) -> int:
 def is_resumable(session: SessionSoftState, hello: BrokerHello) -> bool:
     """Return whether the broker is the same one, and its holding is the one this leader knows."""
     return is_same_broker(session.record, hello) and session.can_resume(hello.last_sequence)
+
+
+def status_of(shard_id: int, session: SessionSoftState, now: float) -> BrokerSessionStatus:
+    """Return a line about a live session, for status pages."""
+    return BrokerSessionStatus(
+        broker_id=session.record.broker_id,
+        session_id=session.record.session_id,
+        epoch=session.record.epoch,
+        sent_sequence=session.sequence,
+        synced_sequence=session.acked,
+        topics=session.load.topics,
+        shard_id=shard_id,
+        heartbeat_age_ms=max(0, int((now - session.heard_at) * 1000)),
+    )
 
 
 def established_message(

@@ -42,7 +42,7 @@ from shards.domain.slot_moves.decider import (
 )
 from shards.domain.slot_moves.keys import MOVING_KINDS
 from shards.domain.slot_moves.steps import SlotMove
-from shards.domain.slots.events import SCAN_DONE, IncomingSlots, SlotRow, overlap
+from shards.domain.slots.events import SCAN_DONE, IncomingSlots, SlotRanges, SlotRow, overlap
 from shards.domain.states import StateKind
 from shards.domain.topic import Topic
 from shards.projections.rows import Query
@@ -72,7 +72,8 @@ class MoveIsHopeless(Exception):
 
 class SlotCopy:
     """One move to this shard, for one term. ``is_wanted`` returns whether it still goes on, as far
-    as the cluster manager has told; ``on_rows`` is told how many rows were copied in this term."""
+    as the cluster manager has told; ``on_rows`` is told how many rows were copied in this
+    term; ``on_coming`` is called in the step that proposes the adoption."""
 
     def __init__(
         self,
@@ -81,7 +82,9 @@ class SlotCopy:
         query: Query,
         moves: SlotMoves,
         is_wanted: Callable[[], bool],
+        *,
         on_rows: Callable[[int], None] = lambda _rows: None,
+        on_coming: Callable[[SlotRanges], None] = lambda _ranges: None,
     ) -> None:
         self.rows_copied = 0
         self._move = move
@@ -89,6 +92,7 @@ class SlotCopy:
         self._moves = moves
         self._is_wanted = is_wanted
         self._on_rows = on_rows
+        self._on_coming = on_coming
         self._scan = SlotScan(query, move.ranges)
         self._pin_at = 0.0
 
@@ -309,7 +313,10 @@ class SlotCopy:
         if not decision.events:
             await self._state.proposer.confirm()
             return 0
-        commit = await self._state.proposer.propose(decision.events, keeps_states=False)
+        proposed = self._state.proposer.propose(decision.events, keeps_states=False)
+        if isinstance(command, AdoptCame):
+            self._on_coming(self._move.ranges)
+        commit = await proposed
         return commit.first_position + len(decision.events) - 1
 
 

@@ -50,8 +50,8 @@ _logger = structlog.get_logger(__name__)
 
 
 class SlotKeeper:
-    """Owned by the leader of ``state``'s shard. ``on_came`` is called with slots whose adoption by
-    this leader is committed."""
+    """Owned by the leader of ``state``'s shard. ``on_coming`` is called with slots in the step that
+    proposes to have them, ``on_came`` when that is committed."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class SlotKeeper:
         moves: SlotMoves,
         clock: Clock,
         *,
+        on_coming: Callable[[SlotRanges], None] = lambda _ranges: None,
         on_came: Callable[[SlotRanges], None] = lambda _ranges: None,
     ) -> None:
         self.waits_for = ""
@@ -69,6 +70,7 @@ class SlotKeeper:
         self._query = query
         self._moves = moves
         self._clock = clock
+        self._on_coming = on_coming
         self._on_came = on_came
         self._changed = asyncio.Event()
         self._reported: dict[int, tuple[str, float]] = {}
@@ -170,7 +172,9 @@ class SlotKeeper:
         if not isinstance(decision, Accepted):
             raise Refused(decision.code, decision.message)
         if decision.events:
-            await self._state.proposer.propose(decision.events)
+            commit = self._state.proposer.propose(decision.events)
+            self._on_coming(move.ranges)
+            await commit
             self._on_came(move.ranges)
 
     async def _remove_refused(self) -> None:
@@ -199,7 +203,8 @@ class SlotKeeper:
             self._query,
             self._moves,
             lambda: self._is_planned(move.move_id),
-            on_rows,
+            on_rows=on_rows,
+            on_coming=self._on_coming,
         )
 
     def _is_planned(self, move_id: int) -> bool:

@@ -61,7 +61,8 @@ _logger = structlog.get_logger(__name__)
 class SlotSource:
     """Answers ``CopySlots`` and ``ReleaseSlots`` for one shard, for one term.
 
-    ``on_left`` is called in the step that releases slots: nothing is begun in them any more.
+    ``is_busy`` is asked before slots are released, and begins nothing new in them for a while;
+    ``on_left`` is called, with the shard that gets them, in the step that releases them.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class SlotSource:
         query: Query,
         *,
         is_busy: IsBusy = lambda _ranges: False,
-        on_left: Callable[[SlotRanges], None] = lambda _ranges: None,
+        on_left: Callable[[SlotRanges, int], None] = lambda _ranges, _to_shard: None,
     ) -> None:
         self._state = state
         self._query = query
@@ -174,7 +175,7 @@ class SlotSource:
             await state.proposer.confirm()  # Another request has just released them.
             return
         commit = state.proposer.propose(decision.events)
-        self._on_left(ranges)
+        self._on_left(ranges, request.to_shard)
         at = (await commit).first_position
         _logger.info(
             "slots released",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
+from shards.domain.slots.events import SlotRanges
 from shards.domain.states import StateKind
 
 _BY_ID_DIGITS = 4
@@ -25,6 +27,17 @@ _BY_NAME = frozenset({StateKind.TENANT, StateKind.NAMESPACE, StateKind.BROKER_SE
 _BY_TOPIC = frozenset(
     {StateKind.TOPIC, StateKind.SCALABLE_TOPIC, StateKind.TOPIC_LOADS, StateKind.SHADOW_SOURCE}
 )
+
+
+def is_of_slots(ranges: SlotRanges, name: str) -> bool:
+    """Return whether the name of a broker, a topic or a unit is of one of the slots.
+
+    Raises:
+        InvalidName: It looks like the name of a topic and is none.
+    """
+    key = parse_topic(name).routing_key if "://" in name else name
+    slot = slot_of(key)
+    return any(first <= slot <= last for first, last in ranges)
 
 
 def slot_of_key(kind: StateKind, key: str) -> int | None:

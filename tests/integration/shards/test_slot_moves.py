@@ -13,7 +13,11 @@ from nextgen.cli.shards.slot_plans import follow, plan_slots
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
-from protos.nextgen.v1.cluster_service_pb2 import PlanSlotsRequest, SlotPlan
+from protos.nextgen.v1.cluster_service_pb2 import (
+    ClusterUpdate,
+    PlanSlotsRequest,
+    SlotPlan,
+)
 from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 from protos.nextgen.v1.events_pb2 import SlotRange
 from tests.support.callers.steady_load import NAMESPACE, steady_load
@@ -50,6 +54,30 @@ async def test_slots_move_under_load_and_nothing_fails_or_is_lost(tmp_path: Path
         assert_stored_once_in_order(stock.consumed, outcome)
         print(load.summary(), f"longest gap of the producer {outcome.gap_ms_max:.0f} ms")
         await load.assert_nothing_lost()
+
+
+@pytest.mark.slow
+async def test_a_brokers_session_and_its_units_outlive_a_move_of_its_slot(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, SIZE) as cluster, steady_load(cluster) as load:
+        slot = slot_of("broker-1")
+        before = await _known(cluster)
+        names = sorted(load.ledger.present)[:20]
+        assigned = {each.topic: each.epoch for each in await load.client.lookup(names)}
+        for target in (3 - await _shard_of(cluster, slot), await _shard_of(cluster, slot)):
+            await _move(cluster, slot, target)
+            await load.progress()
+            # Longer than a session lives whose broker its manager does not hear.
+            await asyncio.sleep(5.0)
+        after = await _known(cluster)
+        again = {each.topic: each.epoch for each in await load.client.lookup(names)}
+        assert load.errors == []
+
+    assert _sessions(before) == _sessions(after)
+    assert assigned == again
+
+
+def _sessions(known: ClusterUpdate) -> dict[str, tuple[str, bool]]:
+    return {each.broker_id: (each.session_id, each.is_live) for each in known.brokers}
 
 
 class _Stock:
@@ -91,8 +119,13 @@ async def _move(cluster: LocalCluster, slot: int, target: int) -> SlotPlan:
     return await follow(endpoints, plan.plan.plan_id, MOVED_MS_MAX, lambda _plan: None)
 
 
-async def _shard_of(cluster: LocalCluster, slot: int) -> int:
+async def _known(cluster: LocalCluster) -> ClusterUpdate:
     async with DiscoveryClient(list(cluster.plan.discovery_endpoints)) as discovery:
-        known = await discovery.call("GetCluster", GetClusterRequest())
+        known: ClusterUpdate = await discovery.call("GetCluster", GetClusterRequest())
+    return known
+
+
+async def _shard_of(cluster: LocalCluster, slot: int) -> int:
+    known = await _known(cluster)
     table = SlotTable.from_bytes(known.shard_map.version, known.shard_map.slot_owners)
     return table.owners[slot]

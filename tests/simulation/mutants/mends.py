@@ -371,7 +371,7 @@ MUTANTS = (
         "finishes-moves-by-assignments-that-are-not-committed",
         "A20",
         "a new leader hands over and releases units only by assignments that are committed",
-        (Edit(MoveFinisher, "_recover", "await self._proposer.confirm()", "pass"),),
+        (Edit(MoveFinisher, "_recover_recent", "await self._proposer.confirm()", "pass"),),
         ("tests/unit/shards/moves/test_move_finisher.py",),
     ),
     Mutant(

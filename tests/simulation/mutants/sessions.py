@@ -195,14 +195,14 @@ _MANAGER_MUTANTS = (
         "manager-takes-over-sessions-that-ended",
         "A6",
         "a new leader takes over the sessions that live",
-        (Edit(BrokerSessions, "start", "if session.is_live:", "if True:"),),
+        (Edit(BrokerSessions, "take_over", "if session.is_live and ", "if "),),
         _SESSIONS,
     ),
     Mutant(
         "manager-believes-to-know-what-brokers-hold",
         "CA5",
         "a new leader requests reports of held units",
-        (Edit(BrokerSessions, "start", ".metadata.awaits_report = True", ""),),
+        (Edit(BrokerSessions, "take_over", ".metadata.awaits_report = True", ""),),
         _SESSIONS,
     ),
     Mutant(

@@ -55,11 +55,13 @@ VICTIMS = (
     "message, lost",
     "answer, lost",
     "message, once more later",
+    "message, delayed",
     "operator stops it",
     "operator stops it, A's leader",
     "operator stops it, B's leader",
     "operator stops it, B's leader, which goes on",
     "operator stops it, message, once more later",
+    "operator stops it, message, delayed",
 )
 
 BACK_AFTER_S = 0.5
@@ -146,7 +148,7 @@ class _Run:
         self._is_watching = False
         await asyncio.gather(*self._tasks)
         # What was late has arrived, and the writers have found the shard that has the slots.
-        is_late = any("later" in victim for _, victim in self._strikes())
+        is_late = any("later" in victim or "delayed" in victim for _, victim in self._strikes())
         await asyncio.sleep(LATE_S + 1.0 if is_late else 1.0)
         for writer in writers:
             writer.cancel()
@@ -229,6 +231,8 @@ class _Run:
                     return Fate(is_lost=True)
                 if "answer, lost" in victim:
                     return Fate(answer_is_lost=True)
+                if "delayed" in victim:
+                    return Fate(is_lost=True, late_s=LATE_S)
                 if "once more later" in victim:
                     return Fate(late_s=LATE_S)
         return ARRIVES

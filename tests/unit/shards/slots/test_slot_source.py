@@ -267,7 +267,7 @@ def test_what_was_cut_from_the_log_is_not_passed_over() -> None:
         await world.fill(10)
         _, tail = await copy_all(world, (await copy(world)).tail_position)
         await world.delete_topic(_topics(world)[0])
-        await world.a.log.take_snapshot()
+        await world.a.log.compact()
 
         with pytest.raises(MetadataError, match="no longer in the log"):
             await copy(world, scanned_kind=SCAN_DONE, tail_position=tail)
@@ -281,7 +281,7 @@ def test_a_pinned_log_is_not_cut() -> None:
         _, tail = await copy_all(world, (await copy(world)).tail_position)
         await world.a.log.pin_reader("slots-1", tail + 1, 1_000)
         await world.delete_topic(_topics(world)[0])
-        await world.a.log.take_snapshot()
+        await world.a.log.compact()
 
         await copy(world, scanned_kind=SCAN_DONE, tail_position=tail)
 
