@@ -28,8 +28,9 @@ from protos.nextgen.v1.cluster_service_pb2 import (
     LeaseUse,
 )
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
-from shards.assignment.lease_table import LeaseTable
+from shards.assignment.lease_table import GivenUnits, LeaseTable
 from shards.domain.placement.rules import Candidate
+from shards.domain.slots.events import OutgoingSlots
 from shards.ports import BrokerDirectory, Cancellable, CapacitySource, Clock, Quotas
 
 _GROWTH_INTERVAL_SECONDS = 0.2
@@ -64,8 +65,10 @@ class LeaseKeeper:
         used_units: Callable[[str], int],
         clock: Clock,
         shard_ids: Callable[[], Sequence[int]],
+        outgoing: Callable[[], Sequence[OutgoingSlots]] = tuple,
     ) -> None:
-        """``shard_ids`` returns the shards of the cluster, or raises ``Unavailable``."""
+        """``shard_ids`` returns the shards of the cluster, or raises ``Unavailable``. ``outgoing``
+        returns the moves of slots away from this shard that are not over."""
         self._shard_id = shard_id
         self._term = term
         self._source = source
@@ -75,6 +78,7 @@ class LeaseKeeper:
         self._clock = clock
         self._shard_ids = shard_ids
         self._table = LeaseTable()
+        self._given = GivenUnits(outgoing)
         self._units_wanted = 0
         self.units_used = 0
         """Units assigned here, as of the last request."""
@@ -121,6 +125,7 @@ class LeaseKeeper:
     def candidates(self) -> list[Candidate]:
         """Return the live sessions with a lease in force, in a stable order."""
         now = self._clock.monotonic()
+        self._look_at_given(now)
         found = []
         for broker in self._directory.live():
             lease = self._table.lease(broker.session_id, now)
@@ -136,7 +141,9 @@ class LeaseKeeper:
         other shards: those that they use, by the ``units_reported`` of the broker, or their first
         blocks if that is more.
         """
-        lease = self._table.lease(broker.session_id, self._clock.monotonic())
+        now = self._clock.monotonic()
+        self._look_at_given(now)
+        lease = self._table.lease(broker.session_id, now)
         units_leased = 0 if lease is None else lease.units
         try:
             others = max(0, len(self._shard_ids()) - 1)
@@ -211,6 +218,8 @@ class LeaseKeeper:
         self._mark_leased(response.leases, traced_at)
         units_before = self._table.units_leased
         self._table.replace(response.leases, asked_at)
+        self._given.stated(asked_at)
+        self._look_at_given(self._clock.monotonic())
         if self._table.units_leased > units_before:
             self._growth_seconds = _GROWTH_INTERVAL_SECONDS
         for why in response.refused:
@@ -234,8 +243,15 @@ class LeaseKeeper:
                 lookup_steps.step(5, parent, asked_at)
                 lookup_steps.step(8, parent, units=lease.units)
 
+    def _look_at_given(self, now: float) -> None:
+        if self._given.look(now):
+            # What has been settled is in the next answer.
+            self._wake.set()
+        self._table.give(self._given.units())
+
     def _request(self, units_wanted: int) -> LeaseCapacityRequest:
         now = self._clock.monotonic()
+        self._look_at_given(now)
         live = self._directory.live()
         uses = []
         for broker in live:

@@ -10,6 +10,9 @@ Where a broker's capacity was lowered, the ledger states for each lease the unit
 on the shard assigns nothing above that bound, returns what it does not use above it, and ``excess``
 has to leave the broker; what has left is returned in turn.
 
+Units in slots that left for another shard go along. Until the cluster manager has moved them in its
+ledger, the lease here is smaller by them, and nothing of that session is returned: see ``give``.
+
 While a return is under way, the shard does not use the returned units. It ends with a later version
 of the lease, whether or not the return was accepted: from then on the ledger refuses every copy of
 that return. The ledger refuses returns of an earlier leader by its term.
@@ -17,12 +20,14 @@ that return. The ledger refuses returns of an earlier leader by its term.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nextgen.kernel.governance.capacity_blocks import units_to_keep
 from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1.cluster_service_pb2 import CapacityLease, LeaseReturn
+from shards.domain.slots.events import OutgoingSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class LeaseTable:
 
         self._returning: dict[str, _Return] = {}
         self._needs: dict[str, _Need] = {}
+        self._given: Mapping[str, int] = {}
 
     def __repr__(self) -> str:
         return (
@@ -102,6 +108,16 @@ class LeaseTable:
         """Return the lease on a session unless it has expired."""
         lease = self._leases.get(session_id)
         return lease if lease is not None and now < lease.expires_at else None
+
+    def give(self, given: Mapping[str, int]) -> None:
+        """Use so many units less of the lease on each session: all that left with slots to other
+        shards, and that the stated leases still contain, as far as is known here."""
+        if given != self._given:
+            self._given = dict(given)
+            self._leases = {
+                session_id: self._limited(session_id, lease)
+                for session_id, lease in self._stated.items()
+            }
 
     def excess(self, session_id: str, units_used: int) -> int:
         """Return how many of ``units_used`` units have to leave a session whose broker has less
@@ -138,6 +154,8 @@ class LeaseTable:
             needed = None if need is None else need.units
             if needed is None or not lease.version or session_id in self._returning:
                 continue
+            if session_id in self._given:
+                continue
             if lease.units_to_keep is not None:
                 # See ``begin_excess_returns``: what is used above the bound is not returned.
                 continue
@@ -152,6 +170,8 @@ class LeaseTable:
         for session_id, lease in self._stated.items():
             need = self._needs.get(session_id)
             if lease.units_to_keep is None or need is None or session_id in self._returning:
+                continue
+            if session_id in self._given:
                 continue
             keeps = max(lease.units_to_keep, need.used)
             if keeps < lease.units and lease.version:
@@ -215,9 +235,51 @@ class LeaseTable:
         return asked_at + max(0.0, soonest - asked_at) / 3
 
     def _limited(self, session_id: str, lease: Lease) -> Lease:
-        """Return ``lease`` without what is being returned and what the capacity has no room for."""
+        """Return ``lease`` without what is being returned, what the capacity has no room for, and
+        what left with slots."""
         returning = self._returning.get(session_id)
         units = lease.units if returning is None else min(lease.units, returning.keeps)
         if lease.units_to_keep is not None:
             units = min(units, lease.units_to_keep)
+        units = max(0, units - self._given.get(session_id, 0))
         return lease if units == lease.units else replace(lease, units=units)
+
+
+class GivenUnits:
+    """The units of one shard's leases that left with slots, for one term.
+
+    ``outgoing`` returns the moves in the shard's record. The shard that gets the slots counts their
+    units as its own, and the cluster manager moves as many from lease to lease when it hears of
+    that. No answer says that it is the first with the change. So units count as given while the
+    move is in the record, and then until an answer that was requested later: the record has the
+    move until its rows are removed, which begins behind the change.
+    """
+
+    def __init__(self, outgoing: Callable[[], Sequence[OutgoingSlots]]) -> None:
+        self._outgoing = outgoing
+        self._present: tuple[OutgoingSlots, ...] = ()
+        self._settling: list[tuple[OutgoingSlots, float]] = []
+
+    def look(self, now: float) -> bool:
+        """Look at the moves in the record; return whether one of them ended. ``now`` and times of
+        requests are of one clock."""
+        present = tuple(self._outgoing())
+        if present == self._present:
+            return False
+        ids = {each.move_id for each in present}
+        ended = [each for each in self._present if each.move_id not in ids]
+        self._settling += [(each, now) for each in ended]
+        self._present = present
+        return bool(ended)
+
+    def stated(self, asked_at: float) -> None:
+        """Note an answer of the cluster manager to a request that was sent at ``asked_at``."""
+        self._settling = [each for each in self._settling if each[1] > asked_at]
+
+    def units(self) -> Mapping[str, int]:
+        """Return the given units by session id."""
+        units: Counter[str] = Counter()
+        for move in (*self._present, *(each for each, _ in self._settling)):
+            for counted in move.session_units:
+                units[counted.of] += counted.units
+        return units

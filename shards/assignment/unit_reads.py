@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nextgen.kernel.errors import StaleShardMap
 from nextgen.kernel.events.decider import RejectionCode
-from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment.unit_answers import UnitAnswers
@@ -44,8 +42,7 @@ class UnitReads:
             if name.text != text:
                 answers[text] = self._invalid(text, f"{text!r} is not canonical, {name.text!r} is")
                 continue
-            if not self._slots.has(slot_of(name.routing_key)):
-                raise StaleShardMap(f"topic {text} has its slot in another shard")
+            self._slots.check_key(name.routing_key)
             names[text] = name
         return names
 

@@ -113,6 +113,11 @@ class Shard:
     ascend, and a shard takes part in one move at a time."""
 
     @property
+    def has_moved(self) -> bool:
+        """Whether slots ever came to the shard or left it, or are about to."""
+        return bool(self.settled_move_id or self.incoming or self.outgoing)
+
+    @property
     def is_restoring(self) -> bool:
         return self.restore_phase == RestorePhase.BEGUN
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from nextgen.kernel.errors import (
     InvalidRequest,
-    StaleShardMap,
     Unavailable,
 )
 from nextgen.kernel.events.decider import Rejected, RejectionCode
@@ -131,10 +130,7 @@ class BulkCreation:
                 continue
             slot = slot_of(parsed.routing_key)
             if not owned[slot]:
-                raise StaleShardMap(
-                    f"shard {self._state.shard_id} does not have slot {slot}",
-                    self._state.slots.map_version,
-                )
+                raise self._state.slots.refusal(slot)
             block.names.append(name)
             block.places.append(place)
             block.parsed.append(parsed)

@@ -13,6 +13,7 @@ from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.kernel.limits.listing import NAME_COUNTS_MAX, NAMES_COUNTED_PER_SLICE
 from nextgen.replication.view.database import driver_of, read_applied, sqlite_errors
 from shards.domain.states import StateKind
+from shards.projections.foreign import read_foreign
 from shards.projections.reading import Range, count_names
 from shards.projections.rows import ReadTransaction, Row
 
@@ -75,12 +76,17 @@ class NameCounts:
             def query(statement: str, parameters: tuple[object, ...] = ()) -> Sequence[Row]:
                 return driver.execute(statement, parameters).fetchall()
 
-            position = read_applied(driver).position
+            position, foreign = read_applied(driver).position, read_foreign(query)
             for within in ranges:
                 after = ""
                 while not is_given_up.is_set():
                     counted, of_these, after = count_names(
-                        query, kind, within, after=after, limit=NAMES_COUNTED_PER_SLICE
+                        query,
+                        kind,
+                        within,
+                        after=after,
+                        limit=NAMES_COUNTED_PER_SLICE,
+                        foreign=foreign,
                     )
                     names, units = names + counted, units + of_these
                     if not after:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nextgen.kernel.errors import InvalidRequest, PositionAhead, StaleShardMap, Unavailable
+from nextgen.kernel.errors import InvalidRequest, PositionAhead, Unavailable
 from nextgen.kernel.limits.cluster import (
     FOLLOWER_READ_WAIT_MS,
     NAMES_PER_GET_MAX,
@@ -49,11 +49,11 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ObjectName,
 )
 from shards.domain.namespace import Namespace
-from shards.domain.shard import NO_SLOTS, SHARD_KEY, Shard
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import CREATABLE_DOMAINS, Topic
 from shards.inventory.name_counts import NameCount, NameCounts
+from shards.projections.foreign import ViewSlots
 from shards.projections.reading import (
     NamedCount,
     Range,
@@ -62,10 +62,10 @@ from shards.projections.reading import (
     read_names,
     read_page,
     read_shadows,
-    read_shard_map_version,
     topic_ranges,
 )
 from shards.projections.rows import Query, ReadTransaction, read_states
+from shards.projections.slot_refusal import slot_refusal
 from shards.wire.inventory import KINDS, item_message
 
 
@@ -93,8 +93,7 @@ class InventoryReader:
         self._log = log
         self._query = query
         self._counts = NameCounts(read_transaction)
-        self._slots = NO_SLOTS
-        self._slots_version = 0
+        self._slots = ViewSlots()
 
     @property
     def position(self) -> int:
@@ -143,9 +142,15 @@ class InventoryReader:
         kind, ranges = (StateKind.TOPIC, ()) if request.shadows_of else _page_ranges(request)
         await self._check_committed(request.min_position)
         await self._wait(request.min_position)
+        self._slots.look(self._query)
+        foreign = self._slots.foreign
         if request.shadows_of:
             shadows = read_shadows(
-                self._query, request.shadows_of, after=request.after, limit=limit + 1
+                self._query,
+                request.shadows_of,
+                after=request.after,
+                limit=limit + 1,
+                foreign=foreign,
             )
             return _names_page(shadows, limit, bytes_max)
         if request.count_only:
@@ -158,12 +163,17 @@ class InventoryReader:
                 after=request.after,
                 limit=limit,
                 scanned_max=FILTERED_PAGE_TOPICS_MAX,
+                foreign=foreign,
             )
             return _matching_page(matching, next_after, bytes_max)
         if request.names_only:
-            names = read_names(self._query, kind, ranges, after=request.after, limit=limit + 1)
+            names = read_names(
+                self._query, kind, ranges, after=request.after, limit=limit + 1, foreign=foreign
+            )
             return _names_page(names, limit, bytes_max)
-        states = read_page(self._query, kind, ranges, after=request.after, limit=limit + 1)
+        states = read_page(
+            self._query, kind, ranges, after=request.after, limit=limit + 1, foreign=foreign
+        )
         return _page(request.kind, states, limit, bytes_max)
 
     async def _wait(self, min_position: int) -> None:
@@ -192,20 +202,10 @@ class InventoryReader:
                 raise PositionAhead(position, log.commit_position, is_final=True)
 
     def _check_slots(self, slots: Sequence[int]) -> None:
-        owned = self._owned_slots()
+        self._slots.look(self._query)
         for slot in slots:
-            if not owned[slot]:
-                raise StaleShardMap(
-                    f"shard {self._shard_id} does not have slot {slot}", self._slots_version
-                )
-
-    def _owned_slots(self) -> bytes:
-        version = read_shard_map_version(self._query)
-        if version != self._slots_version:
-            own = read_states(self._query, StateKind.SHARD, (SHARD_KEY,))[SHARD_KEY]
-            assert isinstance(own, Shard), "a shard with a map version has slots"
-            self._slots, self._slots_version = own.slot_map(), version
-        return self._slots
+            if not self._slots.owned[slot]:
+                raise slot_refusal(self._shard_id, self._slots.own, slot)
 
 
 def _parse_name(name: ObjectName) -> tuple[StateKind, str, str]:

@@ -24,7 +24,6 @@ from nextgen.kernel.errors import (
     MetadataError,
     OutcomeForgotten,
     ProposalLost,
-    StaleShardMap,
 )
 from nextgen.kernel.limits.cluster import (
     COMMANDS_PER_EXECUTE_MAX,
@@ -297,9 +296,12 @@ class InventoryService:
         issued_position: int,
         former: Former = NOTHING_FORMER,
     ) -> list[CommandResult]:
+        owned = self._state.slots.owned()
         cost = await self._admit(commands)
         begun: list[Begun] = []
         try:
+            if self._state.slots.owned() is not owned:
+                self._check_slots(commands)
             begun = self._begin_all(commands, issued_position, former)
         finally:
             self._leave_once_committed(cost, begun)
@@ -353,10 +355,7 @@ class InventoryService:
         for command in commands:
             for slot in slots_of(command):
                 if not owned[slot]:
-                    raise StaleShardMap(
-                        f"shard {self._state.shard_id} does not have slot {slot}",
-                        self._state.slots.map_version,
-                    )
+                    raise self._state.slots.refusal(slot)
 
     def _check_remembered(
         self,

@@ -25,6 +25,7 @@ from nextgen.kernel.limits.cluster import (
     REQUEST_TIMEOUT_MS_MAX,
     TRACE_ID_CHARACTERS_MAX,
 )
+from nextgen.kernel.limits.placement import SLOT_ADOPTION_WAIT_MS
 from nextgen.runtime.telemetry import lookup_steps, tracing
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -41,7 +42,9 @@ from protos.nextgen.v1.shard_service_pb2 import (
     UnassignResponse,
 )
 from shards.node.replica import Replica
+from shards.projections.slot_refusal import SlotsComing
 from shards.scalable.settled_commands import settle_all
+from shards.state.shard_slots import ShardSlots
 
 _ANSWERED_STEPS: Mapping[str | None, int] = {"lookup": 22, "assign": 21}
 
@@ -153,6 +156,14 @@ class RequestDispatcher:
             raise InvalidRequest(f"a trace id has at most {TRACE_ID_CHARACTERS_MAX} characters")
         if replica.is_between_leaders and _needs_leader(request):
             await replica.wait_elected(min(timeout_ms, ELECTION_WAIT_MS))
+        try:
+            return await carry_out(replica, request, timeout_ms)
+        except SlotsComing:
+            # Nothing was carried out. The shard that had the slot decides nothing about it already,
+            # if this one is about to adopt it.
+            wait_ms = min(timeout_ms, SLOT_ADOPTION_WAIT_MS)
+            if replica.leader is None or not await _slots_came(replica.leader.state.slots, wait_ms):
+                raise
         return await carry_out(replica, request, timeout_ms)
 
     async def _answer_locally(self, request: ShardRequest) -> ShardResponse:
@@ -161,6 +172,18 @@ class RequestDispatcher:
     def _failed(self, error: MetadataError) -> ShardResponse:
         version = self._view.shard_map_version
         return ShardResponse(error=to_detail(error, shard_map_version=version))
+
+
+async def _slots_came(slots: ShardSlots, wait_ms: float) -> bool:
+    """Return True at the next change of a shard's slots, False if there is none in time."""
+    owned = slots.owned()
+    try:
+        async with timeout(wait_ms / 1000):
+            while slots.owned() is owned:
+                await slots.changed.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def _mark_begun(request: ShardRequest) -> None:

@@ -144,6 +144,7 @@ class ShardLeader:
             self.state.reads.used_units,
             dependencies.clock,
             dependencies.parents.shard_ids,
+            self.state.slots.outgoing,
         )
         sync = BrokerSync(
             shard_id,

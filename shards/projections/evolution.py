@@ -170,6 +170,12 @@ _COUNTED = frozenset({route.kind for route in ROUTES.values() if route.total})
 """The kinds of objects whose number is kept. Rows that move count where they are stored."""
 
 
+def state_of(event: DomainEvent) -> tuple[StateKind, str]:
+    """Return kind and key of the state that ``event`` is about."""
+    route = ROUTES[event.__class__]
+    return route.kind, route.key(event)
+
+
 def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
     """Return every state that ``events`` change, as it is after all of them.
 

@@ -1,6 +1,7 @@
 """Reads of a view other than single states: pages, prefixes, outcomes.
 
-Ranges rest on SQLite comparing text by its UTF-8 bytes.
+Ranges rest on SQLite comparing text by its UTF-8 bytes. Rows of ``foreign`` slots are left out
+wherever a read may meet some: see ``foreign``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
 from shards.domain.states import State, StateKind
+from shards.projections.foreign import NONE_FOREIGN, ForeignSlots
 from shards.projections.rows import (
     MAPPINGS,
     Query,
@@ -24,7 +26,7 @@ from shards.projections.rows import (
     query_many,
     unpack_properties,
 )
-from shards.projections.tables import OUTCOMES, SHARD_META, SOURCE_OF_TOPIC
+from shards.projections.tables import OUTCOMES, SOURCE_OF_TOPIC
 
 TOPIC_DOMAINS = tuple(sorted(domain.value for domain in Domain))
 """Ascending, so that the ranges of one namespace in all domains come in the order of names."""
@@ -84,21 +86,34 @@ def child_ranges(kind: ParentKind, name: str) -> tuple[StateKind, tuple[Range, .
     return StateKind.TOPIC, topic_ranges(name)
 
 
-def has_key_within(query: Query, kind: StateKind, within: Range, without: Collection[str]) -> bool:
+def has_key_within(
+    query: Query,
+    kind: StateKind,
+    within: Range,
+    without: Collection[str],
+    foreign: ForeignSlots = NONE_FOREIGN,
+) -> bool:
     """Return whether a state of ``kind`` is in the range, not counting the keys ``without``."""
     mapping = MAPPINGS[kind]
     start, end = within
+    own, slots = foreign.condition(kind)
     rows = query(
-        f"{mapping.select_keys} WHERE {mapping.key} >= ? AND {mapping.key} < ? LIMIT ?",
-        (start, end, len(without) + 1),
+        f"{mapping.select_keys} WHERE {mapping.key} >= ? AND {mapping.key} < ?{own} LIMIT ?",
+        (start, end, *slots, len(without) + 1),
     )
     return any(row[0] not in without for row in rows)
 
 
-def read_keys(query: Query, kind: StateKind, within: Range) -> list[str]:
+def read_keys(
+    query: Query, kind: StateKind, within: Range, foreign: ForeignSlots = NONE_FOREIGN
+) -> list[str]:
     """Return the keys of the states in the range."""
     mapping = MAPPINGS[kind]
-    rows = query(f"{mapping.select_keys} WHERE {mapping.key} >= ? AND {mapping.key} < ?", within)
+    own, slots = foreign.condition(kind)
+    rows = query(
+        f"{mapping.select_keys} WHERE {mapping.key} >= ? AND {mapping.key} < ?{own}",
+        (*within, *slots),
+    )
     return [row[0] for row in rows]
 
 
@@ -120,39 +135,60 @@ def read_present(query: Query, kind: StateKind, keys: Sequence[str]) -> set[str]
 
 
 def read_range(
-    query: Query, kind: StateKind, within: Range, *, after: str = "", limit: int = -1
+    query: Query,
+    kind: StateKind,
+    within: Range,
+    *,
+    after: str = "",
+    limit: int = -1,
+    foreign: ForeignSlots = NONE_FOREIGN,
 ) -> list[State]:
     """Return the states in the range whose key is behind ``after``, ascending.
 
-    ``limit`` -1 means all.
+    ``limit`` -1 means all. Of scalable topics the foreign ones are among them.
     """
     mapping = MAPPINGS[kind]
-    rows = _rows_behind(query, mapping.select, mapping.key, within, after, limit)
+    own = _own_rows(kind, foreign)
+    rows = _rows_behind(query, mapping.select, mapping.key, within, after, limit, own)
     return [mapping.from_row(row) for row in rows]
 
 
 def read_page(
-    query: Query, kind: StateKind, ranges: Sequence[Range], *, after: str, limit: int
+    query: Query,
+    kind: StateKind,
+    ranges: Sequence[Range],
+    *,
+    after: str,
+    limit: int,
+    foreign: ForeignSlots = NONE_FOREIGN,
 ) -> list[State]:
     """Return the first ``limit`` states behind ``after`` in ``ranges``, which are ascending."""
     page: list[State] = []
     for within in ranges:
         if len(page) < limit and after < within[1]:
-            page += read_range(query, kind, within, after=after, limit=limit - len(page))
+            wanted = limit - len(page)
+            page += read_range(query, kind, within, after=after, limit=wanted, foreign=foreign)
     return page
 
 
 def read_names(
-    query: Query, kind: StateKind, ranges: Sequence[Range], *, after: str, limit: int
+    query: Query,
+    kind: StateKind,
+    ranges: Sequence[Range],
+    *,
+    after: str,
+    limit: int,
+    foreign: ForeignSlots = NONE_FOREIGN,
 ) -> list[NamedCount]:
     """Return the first ``limit`` names behind ``after`` in ``ranges``, which are ascending."""
     mapping = MAPPINGS[kind]
     select = f"SELECT {mapping.key}, {_partitions(kind)} FROM {mapping.table}"
+    own = _own_rows(kind, foreign)
     names: list[NamedCount] = []
     for within in ranges:
         if len(names) < limit and after < within[1]:
             wanted = limit - len(names)
-            names += _rows_behind(query, select, mapping.key, within, after, wanted)
+            names += _rows_behind(query, select, mapping.key, within, after, wanted, own)
     return names
 
 
@@ -164,6 +200,7 @@ def read_matching(
     after: str,
     limit: int,
     scanned_max: int,
+    foreign: ForeignSlots = NONE_FOREIGN,
 ) -> tuple[list[NamedCount], str]:
     """Return up to ``limit`` topics with some properties behind ``after`` in ascending ranges.
 
@@ -175,11 +212,12 @@ def read_matching(
     # Most topics are passed over by the text of their properties, which SQLite reads by itself.
     has_pairs = " AND ".join("instr(properties, ?) > 0" for _ in properties.pairs)
     pairs = [packed_pair(*pair) for pair in properties.pairs]
+    own = _own_rows(StateKind.TOPIC, foreign)
     found: list[NamedCount] = []
     for within in ranges:
         if after >= within[1]:
             continue
-        part, parameters = _behind(select, mapping.key, within, after, scanned_max)
+        part, parameters = _behind(select, mapping.key, within, after, scanned_max, own)
         rows = query(
             f"SELECT name, partitions, properties FROM ({part}) WHERE {has_pairs} LIMIT ?",
             (*parameters, *pairs, limit),
@@ -197,18 +235,27 @@ def read_matching(
     return found, ""
 
 
-def read_shadows(query: Query, source: str, *, after: str, limit: int) -> list[NamedCount]:
+def read_shadows(
+    query: Query, source: str, *, after: str, limit: int, foreign: ForeignSlots = NONE_FOREIGN
+) -> list[NamedCount]:
     """Return the first ``limit`` names behind ``after`` of shadows of ``source``; -1 means all."""
+    own, slots = foreign.condition(StateKind.TOPIC)
     rows = query(
-        f"SELECT name, partitions FROM topics WHERE {SOURCE_OF_TOPIC} = ? AND name > ? "
+        f"SELECT name, partitions FROM topics WHERE {SOURCE_OF_TOPIC} = ? AND name > ?{own} "
         "ORDER BY name LIMIT ?",
-        (source, after, limit),
+        (source, after, *slots, limit),
     )
     return [tuple(row) for row in rows]
 
 
 def count_names(
-    query: Query, kind: StateKind, within: Range, *, after: str, limit: int
+    query: Query,
+    kind: StateKind,
+    within: Range,
+    *,
+    after: str,
+    limit: int,
+    foreign: ForeignSlots = NONE_FOREIGN,
 ) -> tuple[int, int, str]:
     """Count the first ``limit`` names in the range behind ``after``, and their units.
 
@@ -216,7 +263,8 @@ def count_names(
     """
     mapping = MAPPINGS[kind]
     select = f"SELECT {mapping.key} AS name, {_partitions(kind)} AS parts FROM {mapping.table}"
-    part, parameters = _behind(select, mapping.key, within, after, limit)
+    own = _own_rows(kind, foreign)
+    part, parameters = _behind(select, mapping.key, within, after, limit, own)
     counting = f"SELECT count(*), total(max(parts, 1)), max(name) FROM ({part})"
     ((count, units, last),) = query(counting, parameters)
     return count, int(units), last if count == limit else ""
@@ -229,51 +277,51 @@ def read_assignments_of(query: Query, topic_id: str) -> dict[str, Assignment]:
 
 
 def read_units_of_session(
-    query: Query, session_id: str, after: str, limit: int
+    query: Query,
+    session_id: str,
+    after: str,
+    limit: int,
+    foreign: ForeignSlots = NONE_FOREIGN,
 ) -> list[Assignment]:
     """Return the first ``limit`` units behind the key ``after`` that the session has, by key."""
     mapping = MAPPINGS[StateKind.ASSIGNMENT]
+    own, slots = foreign.condition(StateKind.ASSIGNMENT)
     rows = query(
-        f"{mapping.select} WHERE session_id = ? AND {mapping.key} > ? "
+        f"{mapping.select} WHERE session_id = ? AND {mapping.key} > ?{own} "
         f"ORDER BY {mapping.key} LIMIT ?",
-        (pack_id(session_id), after, limit),
+        (pack_id(session_id), after, *slots, limit),
     )
     units = [mapping.from_row(row) for row in rows]
     return [unit for unit in units if isinstance(unit, Assignment)]
 
 
-def read_scalable(query: Query, flag: str, after: str, limit: int) -> list[str]:
+def read_scalable(
+    query: Query, flag: str, after: str, limit: int, foreign: ForeignSlots = NONE_FOREIGN
+) -> list[str]:
     """Return the first ``limit`` names behind ``after`` of scalable topics that have a flag set:
     ``has_work`` or ``has_consumers``."""
-    mapping = MAPPINGS[StateKind.SCALABLE_TOPIC]
-    rows = query(
-        f"{mapping.select_keys} WHERE {flag} = 1 AND {mapping.key} > ? "
-        f"ORDER BY {mapping.key} LIMIT ?",
-        (after, limit),
-    )
-    return [row[0] for row in rows]
+    return _own_names(query, StateKind.SCALABLE_TOPIC, f"{flag} = 1 AND ", after, limit, foreign)
 
 
-def read_scalable_with_loads(query: Query, after: str, limit: int) -> list[str]:
+def read_scalable_with_loads(
+    query: Query, after: str, limit: int, foreign: ForeignSlots = NONE_FOREIGN
+) -> list[str]:
     """Return the first ``limit`` names behind ``after`` of scalable topics with loads."""
-    mapping = MAPPINGS[StateKind.TOPIC_LOADS]
-    rows = query(
-        f"{mapping.select_keys} WHERE {mapping.key} > ? ORDER BY {mapping.key} LIMIT ?",
-        (after, limit),
-    )
-    return [row[0] for row in rows]
+    return _own_names(query, StateKind.TOPIC_LOADS, "", after, limit, foreign)
 
 
-def read_scalable_to_prune(query: Query, until_ms: int, limit: int) -> list[str]:
+def read_scalable_to_prune(
+    query: Query, until_ms: int, limit: int, foreign: ForeignSlots = NONE_FOREIGN
+) -> list[str]:
     """Return up to ``limit`` names of scalable topics of which a segment is to be examined by
     ``until_ms``, those that are due for longest first."""
     mapping = MAPPINGS[StateKind.SCALABLE_TOPIC]
     rows = query(
         f"{mapping.select_keys} WHERE prune_at_ms > 0 AND prune_at_ms <= ? "
         "ORDER BY prune_at_ms LIMIT ?",
-        (until_ms, limit),
+        (until_ms, -1 if foreign else limit),
     )
-    return [row[0] for row in rows]
+    return foreign.without(StateKind.SCALABLE_TOPIC, [row[0] for row in rows])[:limit]
 
 
 def read_usage(query: Query) -> dict[str, int]:
@@ -281,17 +329,16 @@ def read_usage(query: Query) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in query(MAPPINGS[StateKind.USAGE].select)}
 
 
-def read_sessions(query: Query) -> dict[str, BrokerSession]:
+def read_sessions(query: Query, foreign: ForeignSlots = NONE_FOREIGN) -> dict[str, BrokerSession]:
     """Return every broker session of the shard by broker id, ended ones included."""
     mapping = MAPPINGS[StateKind.BROKER_SESSION]
     sessions = [mapping.from_row(row) for row in query(mapping.select)]
-    return {each.broker_id: each for each in sessions if isinstance(each, BrokerSession)}
-
-
-def read_shard_map_version(query: Query) -> int:
-    """Return the version of the map that gave the shard its slots; 0 if it has none."""
-    rows = query(f"SELECT shard_map_version FROM {SHARD_META.name}")
-    return int(rows[0][0]) if rows else 0
+    return {
+        each.broker_id: each
+        for each in sessions
+        if isinstance(each, BrokerSession)
+        and not foreign.has(StateKind.BROKER_SESSION, each.broker_id)
+    }
 
 
 def read_outcomes(query: Query, command_ids: Iterable[bytes]) -> dict[bytes, RecordedOutcome]:
@@ -305,8 +352,33 @@ def _partitions(kind: StateKind) -> str:
     return "partitions" if kind is StateKind.TOPIC else "0"
 
 
+_Condition = tuple[str, tuple[str, ...]]
+"""A condition behind others, and its parameters."""
+
+
+def _own_rows(kind: StateKind, foreign: ForeignSlots) -> _Condition:
+    # A scalable topic's row has no id beside its state: who reads them filters by name.
+    return ("", ()) if kind is StateKind.SCALABLE_TOPIC else foreign.condition(kind)
+
+
+def _own_names(
+    query: Query, kind: StateKind, that: str, after: str, limit: int, foreign: ForeignSlots
+) -> list[str]:
+    """Return the first ``limit`` keys behind ``after`` of rows that fulfil the condition ``that``
+    and are not foreign."""
+    mapping = MAPPINGS[kind]
+    select = f"{mapping.select_keys} WHERE {that}{mapping.key} > ? ORDER BY {mapping.key} LIMIT ?"
+    own: list[str] = []
+    while True:
+        keys = [row[0] for row in query(select, (after, limit))]
+        own += foreign.without(kind, keys)
+        if len(own) >= limit or len(keys) < limit:
+            return own[:limit]
+        after = keys[-1]
+
+
 def _behind(
-    select: str, key: str, within: Range, after: str, limit: int
+    select: str, key: str, within: Range, after: str, limit: int, own: _Condition = ("", ())
 ) -> tuple[str, tuple[object, ...]]:
     """Return the statement of the first ``limit`` rows of a range behind ``after``, by key.
 
@@ -314,11 +386,13 @@ def _behind(
     way to the other one: so the first is never before the second.
     """
     start, end = within
-    statement = f"{select} WHERE {key} >= ? AND {key} > ? AND {key} < ? ORDER BY {key} LIMIT ?"
-    return statement, (max(start, after), after, end, limit)
+    condition, slots = own
+    behind = f"{key} >= ? AND {key} > ? AND {key} < ?{condition}"
+    statement = f"{select} WHERE {behind} ORDER BY {key} LIMIT ?"
+    return statement, (max(start, after), after, end, *slots, limit)
 
 
 def _rows_behind(
-    query: Query, select: str, key: str, within: Range, after: str, limit: int
+    query: Query, select: str, key: str, within: Range, after: str, limit: int, own: _Condition
 ) -> Sequence[Row]:
-    return query(*_behind(select, key, within, after, limit))
+    return query(*_behind(select, key, within, after, limit, own))

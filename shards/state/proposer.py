@@ -3,7 +3,8 @@
     propose ──▶ pending on top of the view ──▶ committed ──▶ applied by the view, settled here
 
 ``propose`` awaits nothing: the caller loads, decides and proposes in one step of the event loop,
-and no other decision comes in between.
+and no other decision comes in between. Slots may leave the shard between a request's check of them
+and its decision; so ``propose`` looks at the slot of every event.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from nextgen.kernel.errors import Overloaded
+import structlog
+
+from nextgen.kernel.errors import Overloaded, StaleShardMap
 from nextgen.kernel.events.levels import EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import SHARD_PENDING_RECORDS_MAX
 from nextgen.replication.ports import Commit, Record, ReplicatedLog
-from shards.domain.states import States
-from shards.projections.evolution import evolve_all
+from shards.domain.states import StateKind, States
+from shards.projections.evolution import evolve_all, state_of
 from shards.state.command_outcomes import CommandOutcomes, PendingOutcome
 from shards.state.event_levels import level_of, not_known
+from shards.state.shard_slots import ShardSlots
 from shards.state.shard_term import ShardTerm
 from shards.state.state_cache import StateCache, TouchedKeys
 from shards.state.state_reads import StateReads
@@ -29,6 +33,8 @@ from shards.wire.event import DomainEvent, encode_decided
 
 SETTLE_EVERY_RECORDS = 16
 """Proposals between two checks of how far the view is: a check costs more than remembering."""
+
+_logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Proposer:
         log: ReplicatedLog,
         cache: StateCache,
         reads: StateReads,
+        slots: ShardSlots,
         outcomes: CommandOutcomes,
         clock_ms: Callable[[], int],
     ) -> None:
@@ -56,12 +63,15 @@ class Proposer:
         self._log = log
         self._cache = cache
         self._reads = reads
+        self._slots = slots
         self._outcomes = outcomes
         self._clock_ms = clock_ms
         self._in_flight: deque[_Proposal] = deque()
         self._last_commit: asyncio.Future[Commit] | None = None
         self._position = log.commit_position
         self._sequence = 0
+        self.refused_for_slots = 0
+        """Proposals refused because a slot was not the shard's any more, or not yet."""
 
     def __repr__(self) -> str:
         return f"<Proposer {self._term!r} in_flight={len(self._in_flight)}>"
@@ -94,12 +104,15 @@ class Proposer:
 
         Raises:
             NotLeader, Overloaded, InvalidRequest: At once; nothing was changed.
+            StaleShardMap: At once; nothing was changed. An event is about a slot that is not the
+                shard's: it left since the request began, or comes.
             Refused: At once; nothing was changed. A replica is not known to know such an event,
                 see ``ReplicatedLog.event_level``. Final until that has changed.
             ProposalLost: From the future. Indefinite; the term is over.
         """
         self._term.check()
         self._check_known(events)
+        self._check_slots(events)
         in_flight = len(self._in_flight) + 1
         if in_flight % SETTLE_EVERY_RECORDS == 0 or in_flight > SHARD_PENDING_RECORDS_MAX:
             self._settle_applied()
@@ -115,6 +128,8 @@ class Proposer:
         )
         commit = self._log.propose(Record(payload, len(events)))
         self._track(commit, states, command_id, len(events), keeps_states)
+        if StateKind.SHARD in states:
+            self._slots.note_changed()
         if command_id:
             self._outcomes.add(command_id, PendingOutcome(outcome, len(events), commit))
         outer = asyncio.shield(commit)
@@ -149,6 +164,15 @@ class Proposer:
         if level > EVENT_LEVEL_UNREPORTED and level > self._log.event_level:
             behind = self._log.behind_event_level(level)
             raise not_known(self._term.shard_id, events, self._log.event_level, behind)
+
+    def _check_slots(self, events: Sequence[DomainEvent]) -> None:
+        """Refuse events about slots that are not the shard's."""
+        try:
+            self._slots.check_states(map(state_of, events))
+        except StaleShardMap as refusal:
+            self.refused_for_slots += 1
+            _logger.warning("not decided here", shard=self._term.shard_id, why=str(refusal))
+            raise
 
     def _track(
         self,

@@ -58,11 +58,13 @@ class ShardState:
         self.monotonic = monotonic
         cache = self.cache = StateCache()
         self.reads = StateReads(self.term, cache, query)
-        self.scans = StateScans(self.term, cache, query)
         self.slots = ShardSlots(shard_id, self.reads)
+        self.scans = StateScans(self.term, cache, query, self.slots.foreign)
         self.ids = IdMint(entropy)
         self.outcomes = CommandOutcomes(self.term, log, query, monotonic)
-        self.proposer = Proposer(self.term, log, cache, self.reads, self.outcomes, clock_ms)
+        self.proposer = Proposer(
+            self.term, log, cache, self.reads, self.slots, self.outcomes, clock_ms
+        )
 
     def __repr__(self) -> str:
         return f"<ShardState {self.proposer!r}>"

@@ -1,19 +1,21 @@
 """Reads of many keys of one shard: what the view has, corrected by what is pending on top of it.
 
+Rows of slots that are not the shard's are left out, in the view and among what is pending.
 No method awaits anything, and none keeps what it read: a scan would push what is in use out of
 memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.parent_gate import ParentKind
 from shards.domain.scalable.state import ScalableTopic
-from shards.domain.states import StateKind
+from shards.domain.states import State, StateKind
 from shards.domain.topic import Topic
+from shards.projections.foreign import ForeignSlots
 from shards.projections.reading import (
     child_ranges,
     has_key_within,
@@ -40,10 +42,18 @@ class StateScans:
     Every method raises ``NotLeader`` once the term is over.
     """
 
-    def __init__(self, term: ShardTerm, cache: StateCache, query: Query) -> None:
+    def __init__(
+        self,
+        term: ShardTerm,
+        cache: StateCache,
+        query: Query,
+        foreign: Callable[[], ForeignSlots],
+    ) -> None:
+        """``foreign`` returns the slots that are not the shard's, though it may have their rows."""
         self._term = term
         self._cache = cache
         self._query = query
+        self._foreign = foreign
 
     def existing_topics(self, base_texts: Sequence[str]) -> set[str]:
         """Return which of ``base_texts``, ascending and at least one, are names of topics.
@@ -59,10 +69,11 @@ class StateScans:
     def sessions(self) -> tuple[BrokerSession, ...]:
         """Return the latest session of each broker of this shard's, ended ones too."""
         self._term.check()
-        sessions = read_sessions(self._query)
-        for broker_id, state in self._cache.pending(StateKind.BROKER_SESSION):
-            assert isinstance(state, BrokerSession), f"session of {broker_id} went away"
-            sessions[broker_id] = state
+        sessions = read_sessions(self._query, self._foreign())
+        for broker_id, state in self._pending(StateKind.BROKER_SESSION):
+            sessions.pop(broker_id, None)
+            if isinstance(state, BrokerSession):
+                sessions[broker_id] = state
         return tuple(sessions.values())
 
     def usage(self) -> dict[str, int]:
@@ -83,13 +94,14 @@ class StateScans:
         self._term.check()
         gone: set[str] = set()
         come: dict[str, Assignment] = {}
-        for key, state in self._cache.pending(StateKind.ASSIGNMENT):
+        for key, state in self._pending(StateKind.ASSIGNMENT):
             if key <= after:
                 continue
             gone.add(key)
             if isinstance(state, Assignment) and state.session_id == session_id:
                 come[key] = state
-        stored = read_units_of_session(self._query, session_id, after, limit + len(gone))
+        wanted = limit + len(gone)
+        stored = read_units_of_session(self._query, session_id, after, wanted, self._foreign())
         units = {unit.key: unit for unit in stored if unit.key not in gone} | come
         return [units[key] for key in sorted(units)[:limit]]
 
@@ -115,7 +127,7 @@ class StateScans:
         """Return the first ``limit`` names behind ``after`` of scalable topics of which the view
         has loads."""
         self._term.check()
-        return read_scalable_with_loads(self._query, after, limit)
+        return read_scalable_with_loads(self._query, after, limit, self._foreign())
 
     def scalable_with_work(self, after: str, limit: int) -> list[str]:
         """Return the first ``limit`` names behind ``after`` of scalable topics of which something
@@ -130,18 +142,18 @@ class StateScans:
         more.
         """
         self._term.check()
-        return read_scalable_to_prune(self._query, until_ms, limit)
+        return read_scalable_to_prune(self._query, until_ms, limit, self._foreign())
 
     def _scalable(self, flag: str, after: str, limit: int) -> list[str]:
         self._term.check()
         gone: set[str] = set()
         come: set[str] = set()
-        for name, state in self._cache.pending(StateKind.SCALABLE_TOPIC):
+        for name, state in self._pending(StateKind.SCALABLE_TOPIC):
             if name > after:
                 gone.add(name)
                 if isinstance(state, ScalableTopic) and getattr(state, flag):
                     come.add(name)
-        stored = read_scalable(self._query, flag, after, limit + len(gone))
+        stored = read_scalable(self._query, flag, after, limit + len(gone), self._foreign())
         return sorted(come.union(stored) - (gone - come))[:limit]
 
     def has_children(self, kind: ParentKind, name: str) -> bool:
@@ -153,12 +165,12 @@ class StateScans:
         child_kind, ranges = child_ranges(kind, name)
         for start, end in ranges:
             gone: set[str] = set()
-            for key, state in self._cache.pending(child_kind):
+            for key, state in self._pending(child_kind):
                 if start < key < end:
                     if state is not None:
                         return True
                     gone.add(key)
-            if has_key_within(self._query, child_kind, (start, end), gone):
+            if has_key_within(self._query, child_kind, (start, end), gone, self._foreign()):
                 return True
         return False
 
@@ -168,12 +180,12 @@ class StateScans:
         self._term.check()
         gone: set[str] = set()
         come: set[str] = set()
-        for name, state in self._cache.pending(StateKind.TOPIC):
+        for name, state in self._pending(StateKind.TOPIC):
             gone.add(name)
             if isinstance(state, Topic) and state.source == source:
                 come.add(name)
         wanted = -1 if limit is None else limit + len(gone)
-        stored = read_shadows(self._query, source, after="", limit=wanted)
+        stored = read_shadows(self._query, source, after="", limit=wanted, foreign=self._foreign())
         return sorted(come.union(name for name, _ in stored if name not in gone))[:limit]
 
     def count_topics(self, namespace: str) -> int:
@@ -181,9 +193,18 @@ class StateScans:
         self._term.check()
         count = 0
         for start, end in topic_ranges(namespace):
-            keys = {key for key in read_keys(self._query, StateKind.TOPIC, (start, end))}
-            for key, state in self._cache.pending(StateKind.TOPIC):
+            stored = read_keys(self._query, StateKind.TOPIC, (start, end), self._foreign())
+            keys = set(stored)
+            for key, state in self._pending(StateKind.TOPIC):
                 if start < key < end:
                     (keys.discard if state is None else keys.add)(key)
             count += len(keys)
         return count
+
+    def _pending(self, kind: StateKind) -> Iterator[tuple[str, State | None]]:
+        """Yield the pending states of ``kind`` in slots of the shard."""
+        foreign = self._foreign()
+        if not foreign:
+            return self._cache.pending(kind)
+        pending = self._cache.pending(kind)
+        return ((key, state) for key, state in pending if not foreign.has(kind, key))

@@ -36,6 +36,7 @@ from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
+from shards.projections.foreign import read_foreign
 from shards.projections.reading import end_of_prefix, prefix_range, read_range
 from shards.projections.rows import MAPPINGS, Query, ReadTransaction, Row, read_states
 from shards.projections.tables import ASSIGNMENTS, TOPICS
@@ -73,6 +74,7 @@ class ViewLook:
             connection = opening.enter_context(read_transaction())
             self._driver = driver_of(connection)
             self.position = read_applied(self._driver).position
+            self._foreign = read_foreign(self._query)
             self._open = opening.pop_all()
 
     def items(self, selection: Selection) -> Iterator[Sequence[Item]]:
@@ -95,11 +97,50 @@ class ViewLook:
     def _states(self, kind: Kind, selection: Selection) -> Iterator[Sequence[State]]:
         if kind == KIND_ASSIGNMENT:
             if selection.names:
-                return _named_assignments(self._query, selection.names)
-            return _assignments_with_prefix(self._query, selection.prefix)
+                return _named_assignments(self._query, self._own_topics(selection.names))
+            return self._own_units(_assignments_with_prefix(self._query, selection.prefix))
+        of_kind = KINDS[kind]
         if selection.names:
-            return _named(self._query, KINDS[kind], selection.names)
-        return _with_prefix(self._query, KINDS[kind], selection.prefix)
+            return _named(self._query, of_kind, self._foreign.without(of_kind, selection.names))
+        return self._own(_with_prefix(self._query, of_kind, selection.prefix), of_kind)
+
+    # Foreign rows are left out behind the reads: a page may be short, and the next one follows.
+
+    def _own_topics(self, units: Sequence[str]) -> Sequence[str]:
+        if not self._foreign:
+            return units
+        topics = [(unit, topic) for unit in units if (topic := _topic_of(unit)) is not None]
+        return [
+            unit
+            for unit, topic in topics
+            if not self._foreign.has(StateKind.TOPIC, topic.base_text)
+        ]
+
+    def _own_units(self, pages: Iterator[Sequence[State]]) -> Iterator[Sequence[State]]:
+        if not self._foreign:
+            return pages
+        return (
+            [
+                unit
+                for unit in page
+                if isinstance(unit, Assignment)
+                and not self._foreign.has(StateKind.ASSIGNMENT, unit.key)
+            ]
+            for page in pages
+        )
+
+    def _own(self, pages: Iterator[Sequence[State]], kind: StateKind) -> Iterator[Sequence[State]]:
+        if not self._foreign:
+            return pages
+        return (
+            [
+                state
+                for state in page
+                if isinstance(state, Tenant | Namespace | Topic | ScalableTopic)
+                and not self._foreign.has(kind, state.name)
+            ]
+            for page in pages
+        )
 
 
 Owner = TypeVar("Owner")

@@ -385,6 +385,11 @@ SLOT_MOVE_REASON_CHARACTERS_MAX = 1_000
 SLOT_REQUEST_ID_CHARACTERS_MAX = 64
 """Characters of the id by which a repeated request finds its plan."""
 
+SLOT_ADOPTION_WAIT_MS = 250
+"""A shard holds a request for slots that are on their way to it for this long: they are decided
+about nowhere between the release by the other shard and their adoption, for two commits and a
+round trip."""
+
 SLOT_MOVE_STALLED_MS = 600_000
 """Time without a report of a move that has not been adopted, after which it is taken back: far more
 than an election, a restart or a snapshot takes."""

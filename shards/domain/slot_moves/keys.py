@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from shards.domain.slots.events import SlotRanges
@@ -49,5 +50,14 @@ def slot_of_key(kind: StateKind, key: str) -> int | None:
         # The routing key of a canonical base text; parsing it would cost thirty times as much.
         return slot_of(key.partition("://")[2])
     if kind is StateKind.ASSIGNMENT:
-        return int(key[:_BY_ID_DIGITS], 16)
+        return _slot_of_id(key)
     return slot_of(key) if kind in _BY_NAME else None
+
+
+def _slot_of_id(internal_id: str) -> int | None:
+    """Return the slot in which an id was made, None of an id that does not say it."""
+    try:
+        slot = int(internal_id[:_BY_ID_DIGITS], 16)
+    except ValueError:
+        return None
+    return slot if slot < SLOT_COUNT else None

@@ -181,6 +181,11 @@ def without(one: SlotRanges, other: SlotRanges) -> SlotRanges:
     return tuple(kept)
 
 
+def has_slot(ranges: SlotRanges, slot: int) -> bool:
+    """Return whether ``slot`` is in ``ranges``."""
+    return any(first <= slot <= last for first, last in ranges)
+
+
 def within(one: SlotRanges, other: SlotRanges) -> bool:
     """Return whether ``other`` has every slot of ``one``."""
     return not without(one, other)

@@ -10,6 +10,7 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from shards.assignment.lease_keeper import LeaseKeeper
+from shards.domain.slots.events import CountedUnits, OutgoingSlots
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import Cluster, VirtualClock
 from tests.support.simulated.virtual_time import run_virtual
@@ -30,7 +31,9 @@ class Kept:
             lambda session_id: self.used.get(session_id, 0),
             VirtualClock(),
             self._known_shards,
+            lambda: self.outgoing,
         )
+        self.outgoing: list[OutgoingSlots] = []
         self.shard_ids: tuple[int, ...] | None = (1, 2)
 
     def _known_shards(self) -> tuple[int, ...]:
@@ -407,3 +410,26 @@ async def test_nothing_is_returned_of_a_session_that_ended(it: Kept) -> None:
     await asyncio.sleep(61)
 
     assert not it.cluster.lease_requests[-1].returns
+
+
+@run_by(with_keeper)
+async def test_units_of_released_slots_are_not_placed_until_a_later_lease_is_stated(
+    it: Kept,
+) -> None:
+    it.broker(1)
+    await asyncio.sleep(0.1)
+    (before,) = it.keeper.candidates()
+
+    it.outgoing.append(OutgoingSlots(1, ((5, 9),), 2, (CountedUnits("s-1", 4),), (), 0))
+    (during,) = it.keeper.candidates()
+    assert during.units_leased == before.units_leased - 4
+
+    requests = it.requests
+    it.outgoing.clear()
+    (behind,) = it.keeper.candidates()
+    assert behind.units_leased == before.units_leased - 4
+    await asyncio.sleep(0.1)
+
+    assert it.requests == requests + 1, "it asks at once"
+    (after,) = it.keeper.candidates()
+    assert after.units_leased == before.units_leased

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nextgen.kernel.limits.placement import LEASE_UNUSED_MS
 from protos.nextgen.v1.cluster_service_pb2 import CapacityLease, LeaseReturn
-from shards.assignment.lease_table import Lease, LeaseTable
+from shards.assignment.lease_table import GivenUnits, Lease, LeaseTable
+from shards.domain.slots.events import CountedUnits, OutgoingSlots
 
 UNUSED_S = LEASE_UNUSED_MS / 1000
 
@@ -225,3 +226,59 @@ def test_units_above_the_bound_are_not_taken_for_unused_ones() -> None:
     table.begin_returns({"s": 10})
 
     assert table.returns() == []
+
+
+def outgoing(move_id: int, units: int) -> OutgoingSlots:
+    return OutgoingSlots(move_id, ((5, 9),), 2, (CountedUnits("s", units),), (), 0)
+
+
+def test_units_that_left_with_slots_are_not_used_here() -> None:
+    table = table_of(100)
+
+    table.give({"s": 30})
+    assert table.lease("s", 1.0) == Lease("b", "s", 70, 90.0, 3)
+
+    table.replace([lease("s", 100, version=4)], asked_at=1.0)
+    assert table.lease("s", 1.0) == Lease("b", "s", 70, 91.0, 4), "a renewal does not say they left"
+
+    table.give({})
+    assert table.lease("s", 1.0) == Lease("b", "s", 100, 91.0, 4)
+
+
+def test_more_given_units_than_are_leased_leave_nothing_to_use() -> None:
+    table = table_of(10)
+
+    table.give({"s": 11, "of another broker": 1})
+
+    assert table.lease("s", 1.0) == Lease("b", "s", 0, 90.0, 3)
+
+
+def test_nothing_is_returned_while_the_ledger_is_to_take_units_away() -> None:
+    table = table_of(100, (0.0, 20), (UNUSED_S, 20))
+    table.give({"s": 30})
+
+    table.begin_returns({"s": 10})
+    assert table.returns() == []
+
+    table.give({})
+    table.begin_returns({"s": 10})
+    assert table.returns() == [returned(30)]
+
+
+def test_units_count_as_given_until_an_answer_that_was_requested_behind_the_move() -> None:
+    moves = [outgoing(1, 30), outgoing(2, 5)]
+    given = GivenUnits(lambda: moves)
+
+    assert not given.look(1.0)
+    assert given.units() == {"s": 35}
+    given.stated(1.5)
+    assert given.units() == {"s": 35}, "the move is in the record"
+
+    del moves[0]
+    assert given.look(2.0)
+    given.stated(1.9)
+    assert given.units() == {"s": 35}, "this answer may not have the change"
+
+    given.stated(2.1)
+    assert given.units() == {"s": 5}
+    assert not given.look(3.0)

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.limits.placement import SLOT_ADOPTION_WAIT_MS
+from nextgen.kernel.routing.hashing import slot_of
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT
+from shards.domain.shard import SlotsAdopted
+from shards.domain.slots.events import (
+    SCAN_DONE,
+    SlotRowsCopied,
+    SlotRowsRemoved,
+    SlotsIncoming,
+    SlotsReleased,
+)
 from shards.node.request_dispatcher import RequestDispatcher
 from tests.support.observability.traced import recorded_traces
 from tests.support.scenarios import run_by
@@ -159,3 +170,72 @@ async def test_a_consistency_that_is_not_known_is_refused_and_nothing_is_written
 
     assert answer.error.reason == "INVALID_REQUEST"
     assert shard.leader.state.reads.load_tenant("fresh") is None
+
+
+def tenant_in(slots: tuple[int, int]) -> str:
+    names = (f"tenant-{number}" for number in range(1_000))
+    return next(name for name in names if slots[0] <= slot_of(name) <= slots[1])
+
+
+def create(name: str) -> pb.ShardRequest:
+    command = pb.Command(create_tenant=pb.CreateTenant(name=name))
+    return pb.ShardRequest(shard_id=1, execute=pb.ExecuteRequest(commands=[command]))
+
+
+async def begin_to_come(shard: Harness, slots: tuple[int, int]) -> None:
+    """Let the shard be one that has all slots but these, which are on their way to it."""
+    propose = shard.leader.state.proposer.propose
+    await propose([SlotsReleased(1, (slots,), 2, (), (), 0), SlotRowsRemoved(1, (), True)])
+    await propose([SlotsIncoming(2, (slots,), 2, 1), SlotRowsCopied(2, (), SCAN_DONE, "", 5)])
+
+
+@run_by(in_shard)
+async def test_a_request_for_coming_slots_is_carried_out_once_they_are_adopted(
+    shard: Harness,
+) -> None:
+    slots = (4_000, 6_000)
+    await begin_to_come(shard, slots)
+    name = tenant_in(slots)
+
+    asked = asyncio.ensure_future(shard.dispatcher.answer(create(name)))
+    await asyncio.sleep(SLOT_ADOPTION_WAIT_MS / 2_000)
+    assert not asked.done()
+    everything = ((0, SLOT_COUNT - 1),)
+    shard.leader.state.proposer.propose([SlotsAdopted(everything, 3, 2, (slots,), 2, 9)])
+
+    answer = await asked
+    assert not answer.HasField("error")
+    assert answer.execute.results[0].id
+    assert shard.leader.state.reads.load_tenant(name) is not None
+
+
+@run_by(in_shard)
+async def test_a_request_for_slots_that_do_not_come_in_time_means_a_stale_map(
+    shard: Harness,
+) -> None:
+    slots = (4_000, 6_000)
+    await begin_to_come(shard, slots)
+    began = asyncio.get_running_loop().time()
+
+    answer = await shard.dispatcher.answer(create(tenant_in(slots)))
+
+    assert answer.error.reason == "STALE_SHARD_MAP"
+    waited_ms = (asyncio.get_running_loop().time() - began) * 1_000
+    assert SLOT_ADOPTION_WAIT_MS <= waited_ms + 1 <= SLOT_ADOPTION_WAIT_MS + 50
+
+
+@run_by(in_shard)
+async def test_a_request_for_slots_that_left_is_told_where_they_went_at_once(
+    shard: Harness,
+) -> None:
+    slots = (4_000, 6_000)
+    release = SlotsReleased(1, (slots,), 2, (), (), 0)
+    await shard.leader.state.proposer.propose([release])
+    began = asyncio.get_running_loop().time()
+
+    answer = await shard.dispatcher.answer(create(tenant_in(slots)))
+
+    assert answer.error.reason == "STALE_SHARD_MAP"
+    assert answer.error.moved_to == 2
+    assert list(answer.error.moved_slots) == [4_000, 6_000]
+    assert (asyncio.get_running_loop().time() - began) * 1_000 < SLOT_ADOPTION_WAIT_MS

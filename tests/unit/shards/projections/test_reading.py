@@ -20,7 +20,6 @@ from shards.projections.reading import (
     read_page,
     read_range,
     read_sessions,
-    read_shard_map_version,
     topic_ranges,
 )
 from shards.projections.rows import query_of, read_states
@@ -105,9 +104,8 @@ def test_more_states_than_fit_one_select_are_read_all_the_same(query):
     assert [key for key, state in states.items() if state is not None] == [NAMES[0], NAMES[1]]
 
 
-def test_sessions_and_the_map_version_are_read(query):
+def test_sessions_are_read(query):
     assert [each.session_id for each in read_sessions(query).values()] == ["s-1"]
-    assert read_shard_map_version(query) == 1
 
 
 @given(st.text(max_size=4), st.text(max_size=4))

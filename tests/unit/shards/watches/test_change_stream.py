@@ -22,6 +22,7 @@ from shards.domain.scalable import events as scalable
 from shards.watches import change_delivery, change_hub, change_joining, change_lease
 from tests.support.scenarios import run_by
 from tests.support.shards.events import (
+    CAME,
     HISTORY,
     RESTORED,
     SCALABLE,
@@ -104,11 +105,14 @@ async def test_every_kind_is_in_the_snapshot_and_follows(world: WatchWorld) -> N
     assert [(item.kind, item.name) for item in seen.items] == [
         (KIND_TENANT, "acme"),
         (KIND_NAMESPACE, "acme/orders"),
+        (KIND_NAMESPACE, "globex/lab"),
+        (KIND_TOPIC, CAME),
         (KIND_TOPIC, TOPIC),
         (KIND_TOPIC, SHADOW),
         (KIND_TOPIC, SOURCE),
         (KIND_TOPIC, RESTORED),
         (KIND_TOPIC, SCALABLE),
+        (KIND_ASSIGNMENT, f"{CAME}-partition-0"),
         (KIND_ASSIGNMENT, f"{TOPIC}-partition-0"),
         (KIND_SCALABLE_TOPIC, RESTORED),
         (KIND_SCALABLE_TOPIC, SCALABLE),
@@ -146,7 +150,7 @@ async def test_a_layout_is_followed_by_name_where_nobody_watches_topics(world: W
         (f"{TOPIC}-partition-", [f"{TOPIC}-partition-0"]),
         (f"{TOPIC}-partition-0", [f"{TOPIC}-partition-0"]),
         (f"{TOPIC}-partition-1", []),
-        ("persistent://acme/orders", [f"{TOPIC}-partition-0"]),
+        ("persistent://acme/orders", [f"{CAME}-partition-0", f"{TOPIC}-partition-0"]),
         ("non-persistent://", []),
     ],
 )
