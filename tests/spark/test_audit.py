@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from nextgen.audit.slot_legs import SlotMove, legs_of
 from nextgen.export.format.columns import EventColumns
 from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
@@ -23,11 +24,9 @@ from pipelines.audit.finding import RULES, Basis
 from pipelines.audit.job import LAG_S, audited_events, run
 from pipelines.audit.report import write_report
 from pipelines.audit.rules import places
-from pipelines.audit.rules.slot_homes import home_findings
+from pipelines.audit.rules.slot_homes import home_findings, moved_findings
 from pipelines.audit.transform import Clocks, MovedSlots, rule_findings
-from protos.nextgen.v1 import events_pb2 as e
 from protos.nextgen.v1.events_pb2 import ShardChanged, SlotRun, TenantCreated
-from shards.domain.states import StateKind
 from tests.support.logs.export_logs import FakeLog
 from tests.support.spark.breakages import LOG_BREAKAGES
 from tests.support.spark.file_breakages import FILE_BREAKAGES
@@ -36,7 +35,7 @@ from tests.support.spark.layout_breakages import tell_layouts
 from tests.support.spark.log_breakages import history_with_map
 from tests.support.spark.plans import plan_of, unwanted_in
 from tests.support.spark.side_by_side import SHARDS_APART, Place, side_by_side
-from tests.support.spark.slot_moves import MOVE_RULES, move_slots, move_some, slot_of_state
+from tests.support.spark.slot_moves import MOVE_RULES, move_some
 
 PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false"}
 INTERPRETED = PLANNED_ONCE | {
@@ -143,7 +142,13 @@ async def test_damaged_files_are_found_and_what_follows_from_them_is_doubted(
 
 
 async def test_a_right_export_passes_and_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
-    export = await told_history().export(tmp_path / "export")
+    """Also one in which slots have moved between shards, with units whose owners change."""
+    history = told_history()
+    rng = random.Random(3)
+    for broker_id in ("broker-1", "broker-3") * 3:
+        move_some(history, rng)
+        history.assign(PAID, broker_id, reason="moved")
+    export = await history.export(tmp_path / "export")
     facts = facts_of(audited_events(spark, look_at(export)))
     with settings(spark, PLANNED_ONCE):
         plan, scans = plan_of(facts), leaves(facts)
@@ -155,40 +160,31 @@ async def test_a_right_export_passes_and_is_read_once(spark: SparkSession, tmp_p
     assert unwanted_in(plan) + unwanted_in(of_files) == []
     assert "SortAggregate" not in plan + of_files
     assert (summary.is_ok, result.notes()) == (True, [])
-    assert summary.rows_in == summary.rows_read == told_history().rows
+    assert summary.rows_in == summary.rows_read == history.rows
 
 
-async def test_slots_that_moved_are_judged_by_where_they_were(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Nothing is wrong with the moves but two events that are added at the end."""
-    rng = random.Random(3)
-    history = told_history()
-    for broker_id in ("broker-1", "broker-3") * 3:
-        move_some(history, rng)
-        history.assign(PAID, broker_id, reason="moved")
-    from_shard = history.home(PAID)
-    slot = slot_of_state(StateKind.TOPIC, PAID)
-    to_shard = next(each for each in history.shard_ids if each != from_shard)
-    move_slots(history, ((slot, slot),), to_shard)
-    late = e.TopicPropertiesSet(name=PAID, properties={"late": "1"})
-    decided = history.add(from_shard, topic_properties_set=late)
-    nowhere = e.SlotsAdopted(
-        move_id=99,
-        came=[e.SlotRange(first=slot, last=slot)],
-        from_shard=next(each for each in history.shard_ids if each not in (from_shard, to_shard)),
-        from_position=1,
+def test_slots_that_moved_are_judged_by_where_they_were(spark: SparkSession) -> None:
+    """Slot 7 left shard 1 at position 10 and came to shard 2 by position 4."""
+    moved = SlotMove(1, ((7, 7),), 1, 10, 2, 4)
+    from_nowhere = SlotMove(2, ((7, 7),), 3, 1, 1, 40)
+    places = [(1, 3), (1, 10), (1, 11), (2, 3), (2, 4), (2, 90), (3, 5)]
+    facts = spark.createDataFrame(
+        [(shard_id, position, 7) for shard_id, position in places] + [(0, 1, 7), (3, 6, 8)],
+        "shard_id int, position long, slot int",
     )
-    adopted = history.add(from_shard, slots_adopted=nowhere)
-
-    with settings(spark, INTERPRETED):
-        _, result = run(spark, await history.export(tmp_path / "export"))
-
-    assert [(row.rule, row.shard_id, row.position) for row in result.shown] == [
-        ("decided_elsewhere", from_shard, decided.position),
-        ("move_from_nowhere", from_shard, adopted.position),
+    found = [
+        (row.rule, row.shard_id, row.position)
+        for frame in moved_findings(spark, facts, legs_of([moved, from_nowhere]))
+        for row in frame.collect()
     ]
-    assert {row.rule for row in result.shown} == MOVE_RULES
+
+    assert sorted(found) == [
+        ("decided_elsewhere", 1, 11),
+        ("decided_elsewhere", 2, 3),
+        ("decided_elsewhere", 3, 5),
+        ("move_from_nowhere", 1, 40),
+    ]
+    assert {rule for rule, *_ in found} == MOVE_RULES
 
 
 def test_holes_crowds_terms_and_clocks_are_found_by_position(spark: SparkSession) -> None:

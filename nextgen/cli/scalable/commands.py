@@ -215,11 +215,11 @@ def why(
 ) -> None:
     """Show why a topic was split or merged by itself: the rule, the numbers, the policy.
 
-    All of it is read from the log of the topic's shard, as far as the log goes back.
+    All of it is read from the logs of the shards that had the topic, as far as these go back.
     """
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.cli.scalable.scale_history import EVENTS, actions_of, lines
-    from nextgen.cli.topics.placement_commands import read_log
+    from nextgen.cli.topics.placement_commands import read_history
     from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
@@ -232,8 +232,8 @@ def why(
             cluster = await client.call("GetCluster", GetClusterRequest())
         shard_map = cluster.shard_map
         table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
-        shard_id = table.shard_for_key(parse_topic(full).routing_key)
-        return [event async for event in read_log(nodes, shard_id, EVENTS, full)]
+        events = await read_history(nodes, table, parse_topic(full).routing_key, EVENTS, full)
+        return [event for event in events if not event.HasField("slots_adopted")]
 
     actions = actions_of(full, run_command(work()))[-limit:]
     if json_output:

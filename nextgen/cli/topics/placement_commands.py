@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.cli.topics.why import Chain
     from nextgen.client.watch_model import Assignment, Change
+    from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.events_pb2 import Event
     from protos.nextgen.v1.inventory_pb2 import LookupAnswer
     from protos.nextgen.v1.policies_pb2 import Policies
@@ -228,14 +229,39 @@ async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
     _check_one_unit(name, found.item)
     shard_map = cluster.shard_map
     table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
-    shard_id = table.shard_for_key(name.routing_key)
-    own = [event async for event in read_log(nodes, shard_id, TOPIC_EVENTS, name.base_text)]
+    own = await read_history(nodes, table, name.routing_key, TOPIC_EVENTS, name.base_text)
     parents = (name.tenant, name.namespace_text)
-    homes = {table.shard_for_key(key) for key in (*parents, *broker_ids(name.text, own))}
-    causes = [
-        event for home in sorted(homes) async for event in read_log(nodes, home, CAUSE_EVENTS)
-    ]
+    causes: list[Event] = []
+    for key in (*parents, *broker_ids(name.text, own)):
+        found_of_key = await read_history(nodes, table, key, CAUSE_EVENTS)
+        causes += [event for event in found_of_key if not event.HasField("slots_adopted")]
     return chain_of(name.text, (*parents, name.base_text), own, causes)
+
+
+async def read_history(
+    nodes: Sequence[str], table: SlotTable, key: str, types: Sequence[str], prefix: str = ""
+) -> list[Event]:
+    """Return these events from each shard that had the slot of ``key``, and its adoptions.
+
+    Those of a shard come before those of the shards that had it later.
+    """
+    from nextgen.kernel.routing.hashing import slot_of
+
+    slot = slot_of(key)
+    runs: list[list[Event]] = []
+    pending, seen = [table.shard_of(slot)], set[int]()
+    while pending:
+        shard_id = pending.pop()
+        seen.add(shard_id)
+        found = [event async for event in read_log(nodes, shard_id, types, prefix)]
+        runs.append(found)
+        async for event in read_log(nodes, shard_id, ("slots_adopted",)):
+            adopted = event.slots_adopted
+            if any(each.first <= slot <= each.last for each in adopted.came):
+                found.append(event)
+                if adopted.from_shard not in (*seen, *pending):
+                    pending.append(adopted.from_shard)
+    return [event for found in reversed(runs) for event in found]
 
 
 async def read_log(

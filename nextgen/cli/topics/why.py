@@ -101,7 +101,8 @@ def chain_of(
 
     Args:
         parents: The names of its tenant, its namespace and its topic, whose rules apply.
-        topic_events: From the topic's shard, ``TOPIC_EVENTS`` of names that begin as it does.
+        topic_events: From the topic's shards, ``TOPIC_EVENTS`` of names that begin as it does, and
+            the adoptions of its slot.
         causes: ``CAUSE_EVENTS`` of other shards; unrelated ones are left out.
     """
     sessions = {each.session_id for each in _assigned(name, topic_events)}
@@ -160,6 +161,8 @@ def _assigned(name: str, events: Iterable[Event]) -> Iterator[TopicAssigned]:
 
 def _concerns(event: Event, name: str, parents: Sequence[str], sessions: set[str]) -> bool:
     kind = event.WhichOneof("payload")
+    if kind == "slots_adopted":
+        return True
     if kind in ("topic_assigned", "topic_unassigned"):
         return event_key(event) == name
     if kind == "broker_session_ended":
@@ -182,6 +185,9 @@ def _step(event: Event, owner: str) -> Step:
             what = f"grown to {event.topic_partitions_grown.partitions} partitions"
         case "topic_deleted":
             what = "deleted"
+        case "slots_adopted":
+            adopted = event.slots_adopted
+            what = f"its slot came from shard {adopted.from_shard}, up to {adopted.from_position}"
         case "topic_assigned":
             return _assignment_step(event, owner)
         case "topic_unassigned":

@@ -243,3 +243,21 @@ def test_a_move_for_balance_is_told_with_the_numbers_behind_it(
         f"brokers were uneven: b-1 carried 153 % of its share, b-3 21 %, {said}; "
         "the broker that was asked for, 1 could have it, asked for by balance"
     )
+
+
+def test_a_topic_whose_slot_came_from_another_shard_is_told_from_its_beginning() -> None:
+    before, now = Log(1), Log(2)
+    before.add(0, topic_created=pb.TopicCreated(name=TOPIC))
+    before.add(1, topic_assigned=assigned(1, "b-1", "first_lookup"))
+    now.add(2, slots_adopted=pb.SlotsAdopted(move_id=1, from_shard=1, from_position=3))
+    now.add(3, topic_assigned=assigned(2, "b-2", "moved"))
+    now.events[-1].topic_assigned.session_id = "s-b-2"
+
+    told = chain_of(TOPIC, PARENTS, [*before.events, *now.events])
+
+    assert [step.what for step in told.steps] == [
+        "created",
+        "assigned to b-1, epoch 1",
+        "its slot came from shard 1, up to 3",
+        "assigned to b-2, epoch 2, from b-1",
+    ]
