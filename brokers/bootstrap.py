@@ -193,8 +193,7 @@ async def _start_front(
     streams = ShardStreams(f"{config.node_id}.topic-lists", link)
     stack.push_async_callback(streams.stop)
     lists = _topic_lists(streams, link, router, stack)
-    layouts = SharedLayouts(streams, router, link, directory.creation)
-    stack.push_async_callback(layouts.stop)
+    layouts = _layouts(SharedLayouts(streams, router, link, directory.creation), link, stack)
     consumers = SharedConsumers(layouts, router, config.node_id)
     stack.push_async_callback(consumers.stop)
     owners = TopicOwners(lambda name, _is_fresh: directory.look_up(name))
@@ -319,6 +318,13 @@ def _permissions(
     link.on_change(lambda view, _update: table.cluster_changed(view.shard_map_version))
     stack.push_async_callback(table.stop)
     return table
+
+
+def _layouts(layouts: SharedLayouts, link: ClusterLink, stack: AsyncExitStack) -> SharedLayouts:
+    """Return the layouts that this broker follows, kept up with the map."""
+    link.on_change(lambda _view, _update: layouts.cluster_changed())
+    stack.push_async_callback(layouts.stop)
+    return layouts
 
 
 def _topic_lists(

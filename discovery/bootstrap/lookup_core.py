@@ -203,6 +203,7 @@ class LookupCore:
     def _cluster_changed(self, view: ClusterView, _update: ClusterUpdate) -> None:
         self.watch_registry.cluster_changed()
         self.topic_lists.cluster_changed()
+        self.layouts.cluster_changed()
         if self.authorizer is not None:
             self.authorizer.cluster_changed(view.shard_map_version)
 

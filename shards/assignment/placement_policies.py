@@ -351,6 +351,18 @@ class PlacementPolicies:
         _logger.warning("rules watch ended", name=ended.name, why=str(error))
         self._drop(lambda followed: followed is ended)
 
+    def rehome(self) -> None:
+        """Forget what is followed at a shard that has given its slot away: the next read follows it
+        where it is."""
+        self._drop(self._is_elsewhere)
+
+    def _is_elsewhere(self, followed: _Followed) -> bool:
+        try:
+            home = self._homes.home_of(followed.kind, followed.name)
+        except MetadataError:
+            return False
+        return self._streams.get(home) is not followed.stream
+
     def _drop(self, is_useless: Callable[[_Followed], bool]) -> None:
         """Forget names whose watch is over; the next read watches them again."""
         for namespace, pair in tuple(self._namespaces.items()):

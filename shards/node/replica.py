@@ -21,7 +21,8 @@ from shards.metrics import ShardMetrics
 from shards.node.shard_leader import LeaderDependencies, ShardLeader
 from shards.projections.rows import Query, ReadTransaction, read_states
 from shards.watches.change_hub import ChangeHub
-from shards.watches.effective_writes import AcknowledgingStream, Subscription
+from shards.watches.effective_writes import Subscription
+from shards.watches.subscriber_ids import AcknowledgingStream
 
 _logger = structlog.get_logger(__name__)
 

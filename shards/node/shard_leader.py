@@ -214,6 +214,7 @@ class ShardLeader:
     def _slots_coming(self, ranges: SlotRanges) -> None:
         """Be the manager of brokers of these slots, whose adoption is proposed in this step: a
         broker that connects goes on with its session."""
+        self.effective.slots_came(ranges)
         self.brokers.take_over(partial(is_of_slots, ranges))
 
     def _slots_came(self, _ranges: SlotRanges) -> None:
@@ -224,6 +225,11 @@ class ShardLeader:
         await self.state.log.wait_position(position)
         self.scalable.look_again()
         self.consumers.look_again()
+
+    def rehome(self) -> None:
+        """Follow tenants, namespaces and topics at the shards that have them by the present map."""
+        self.brokers.metadata.rehome()
+        self.policies.rehome()
 
     def _make_scalable(self, dependencies: LeaderDependencies, sync: BrokerSync) -> None:
         """Create the service that carries on the changes of scalable topics."""

@@ -119,6 +119,8 @@ class ShardNode:
         self._sizes = SizeReports(replicas, link.send, dependencies.clock)
         self._changed = asyncio.Event()
         self._stored_concerns: _Concerns | None = None
+        self._followed_table: SlotTable | None = None
+        """By which leaders of this node follow objects of other shards."""
         self._stored_version = 0
         self._store_due_s: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -225,6 +227,10 @@ class ShardNode:
             if is_wanted and shard_id not in self._replicas and not self._is_stopping:
                 await self._open(placement)
         await self._close_unnamed(view)
+        for replica in self._replicas.values():
+            if replica.leader is not None and view.slot_table is not self._followed_table:
+                replica.leader.rehome()
+        self._followed_table = view.slot_table
         for keeper in self._keepers.values():
             keeper.look()
 

@@ -28,7 +28,7 @@ from nextgen.kernel.limits.stream import (
     METADATA_NAMES_WATCHED_MAX,
     METADATA_WATCH_RETRY_MS,
 )
-from nextgen.tasks.background import keep
+from nextgen.tasks.background import keep, start
 from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata
 from protos.nextgen.v1.inventory_pb2 import Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
@@ -43,6 +43,9 @@ from shards.sessions.metadata_state import (
 )
 from shards.sessions.pending_deliveries import PendingDelivery
 from shards.sessions.session_metadata import DeliverySequence, Sent, SessionMetadata
+
+_REHOMED_AT_ONCE = 500
+"""Names whose shard is looked up in one turn of the event loop, a few microseconds each."""
 
 _EXISTENCE_TIMEOUT_MS = 3_000
 """Reading objects at their home shard, a leader's election included."""
@@ -84,6 +87,7 @@ class MetadataWatch:
         self._left: dict[DeliverySequence, deque[Sent]] = {}
         """The same by session, in the order of the places."""
         self._settling: asyncio.Task[None] | None = None
+        self._rehoming: asyncio.Task[None] | None = None
         self._is_closed = False
         self._terms: dict[int, int] = {}
         """By home shard: the highest term of its leaders that announced themselves here."""
@@ -112,8 +116,9 @@ class MetadataWatch:
         self._late.clear()
         self._leaving.clear()
         self._left.clear()
-        if self._settling is not None:
-            self._settling.cancel()
+        for task in (self._settling, self._rehoming):
+            if task is not None:
+                task.cancel()
 
     @property
     def subscriber_id(self) -> str:
@@ -271,6 +276,34 @@ class MetadataWatch:
             if sent not in behind and sent not in self._unconfirmed:
                 self._place_late(sent)
 
+    def rehome(self) -> None:
+        """Follow names whose slots have moved at the shards that have them: behind a snapshot
+        there, for versions of objects grow across moves.
+
+        What was delivered before is acknowledged to the former shard as ever.
+        """
+        if self._rehoming is None or self._rehoming.done():
+            self._rehoming = start("metadata_rehoming", self._rehome())
+
+    async def _rehome(self) -> None:
+        names = iter(tuple(self._names.values()))
+        while some := tuple(islice(names, _REHOMED_AT_ONCE)):
+            for watched in some:
+                if self._names.get(watched.name) is watched:
+                    self._rehome_one(watched)
+            await asyncio.sleep(0)
+
+    def _rehome_one(self, watched: WatchedName) -> None:
+        holder = watched.holders[0]
+        try:
+            if self._homes.home_of(holder.kind, holder.name) == watched.home.shard_id:
+                return
+        except MetadataError:
+            return
+        watched.home.discard(watched)
+        moved = self._home_watch(holder).add(holder)
+        moved.holders, self._names[watched.name] = watched.holders, moved
+
     def synced(self) -> None:
         """Acknowledge to home shards that a broker has synced more, or that a session has ended."""
         for session in tuple(self._left):
@@ -292,6 +325,10 @@ class MetadataWatch:
     def _follow(self, sent: Sent) -> None:
         if len(self._names) >= METADATA_NAMES_WATCHED_MAX:
             raise Overloaded(f"{len(self._names)} names are followed for brokers")
+        self._names[sent.name] = self._home_watch(sent).add(sent)
+
+    def _home_watch(self, sent: Sent) -> HomeWatch:
+        """Return the watch at the shard that has the slot of an object."""
         shard_id = self._homes.home_of(sent.kind, sent.name)
         home = self._home_watches.get(shard_id)
         if home is None:
@@ -299,7 +336,7 @@ class MetadataWatch:
             stream.complete_with(partial(self._complete_term, shard_id))
             home = HomeWatch(shard_id, stream, self._clock, self._changed)
             self._home_watches[shard_id] = home
-        self._names[sent.name] = home.add(sent)
+        return home
 
     def _complete_term(self, shard_id: int) -> int:
         """Return the noted term of a home shard if all that brokers hold of it is watched, or 0."""

@@ -30,7 +30,7 @@ from shards.metrics import WatchMetrics
 from shards.projections.rows import ReadTransaction
 from shards.watches.change_source import ChangeSource, Join
 from shards.watches.change_stream import ChangeStream
-from shards.wire.leased_form import Creations, creations_apart
+from shards.wire.leased_form import Creations, creations_apart, is_release
 
 
 class ChangeHub:
@@ -229,6 +229,9 @@ class ChangeHub:
             if not index.may_find(KIND_TOPIC, creations.names):
                 return
         for event in events:
+            if is_release(event):
+                for lease in self.source.leased:
+                    lease.offer(event)
             change = change_of(event)
             if change is None:
                 continue

@@ -41,6 +41,7 @@ from shards.wire.leased_form import (
     Creations,
     LeasedForm,
     creations_apart,
+    is_release,
 )
 
 _UPDATE_SECONDS = ASSIGNMENT_UPDATE_MS / 1000
@@ -153,7 +154,11 @@ class LeasedWatch(Delivery[LeasedForm]):
         forms: list[LeasedForm] = []
         for run, creations in creations_apart(events):
             if creations is None or not self.watch.names_creations:
-                forms += [self._forms.of(event) for event in run if self._is_wanted(event)]
+                forms += [
+                    self._forms.of(event)
+                    for event in run
+                    if is_release(event) or self._is_wanted(event)
+                ]
             elif (named := self._named(creations)) is not None:
                 forms.append(named)
         return forms

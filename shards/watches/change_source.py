@@ -19,7 +19,8 @@ from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from shards.metrics import WatchMetrics
 from shards.projections.rows import ReadTransaction
 from shards.watches.change_watch import ChangeWatch
-from shards.watches.effective_writes import AcknowledgingStream, Subscription
+from shards.watches.effective_writes import Subscription
+from shards.watches.subscriber_ids import AcknowledgingStream
 from shards.wire.decoded_entries import DecodedEntries
 from shards.wire.leased_form import Creations, LeasedForms
 
@@ -61,6 +62,9 @@ class WatchOwner(Hashable, Protocol):
 
 class CreationSink(Hashable, Protocol):
     """Takes the names of created topics, if it names them. A ``LeasedWatch`` is it."""
+
+    def offer(self, event: Event) -> None:
+        """Take in the next event; an event that was offered before is ignored."""
 
     def offer_creations(self, creations: Creations) -> None:
         """Take in the next creations. They may be offered again."""

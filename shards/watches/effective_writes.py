@@ -33,10 +33,16 @@ from nextgen.kernel.limits.placement import (
 )
 from protos.nextgen.v1.shard_service_pb2 import ExecuteRequest, ExecuteResponse
 from shards.ports import Cancellable, Clock
+from shards.watches.came_objects import CameObjects
 from shards.watches.changed_objects import changed_by
 from shards.watches.expected_readers import FOR_EVER, ExpectedReaders
 from shards.watches.returning_managers import ReturningManagers
-from shards.watches.subscriber_ids import managed_shard, manager_reader, reader_of
+from shards.watches.subscriber_ids import (
+    AcknowledgingStream,
+    managed_shard,
+    manager_reader,
+    reader_of,
+)
 
 _TTL_SECONDS = ASSIGNMENT_TTL_MS / 1000
 _MANAGER_SECONDS = EFFECTIVE_MANAGER_MS / 1000
@@ -61,26 +67,6 @@ class Leadership(Protocol):
 
     async def read_index(self) -> int:
         """Return once a majority has confirmed that this replica leads."""
-        ...
-
-
-class AcknowledgingStream(Protocol):
-    """The stream of a subscription: a change stream with acknowledged watches, or a leased
-    watch."""
-
-    @property
-    def subscriber_id(self) -> str: ...
-
-    def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
-        """Return whether ``position`` was acknowledged for every watch that matches ``changes``."""
-        ...
-
-    def prompt(self, position: int = 0) -> None:
-        """Send an update as soon as it can carry ``position``; at once for 0."""
-        ...
-
-    def fail(self, error: MetadataError) -> None:
-        """End the subscription with ``error``."""
         ...
 
 
@@ -171,6 +157,7 @@ class EffectiveWrites:
         """Before, a subscriber may rely on the former leader's updates, or on a watch that ended
         here."""
         self.returning = ReturningManagers(clock.monotonic() + _MANAGER_SECONDS)
+        self._came = CameObjects()
         self._subscribers: dict[str, Subscription] = {}
         self._departed: dict[str, tuple[Subscription, float]] = {}
         """Subscriptions that left, and until when they count."""
@@ -211,6 +198,14 @@ class EffectiveWrites:
         ``term``."""
         self.returning.expect(shard_ids, term)
         self.settle()
+
+    def slots_came(self, ranges: Collection[tuple[int, int]]) -> None:
+        """Wait for subscribers of the shard that had these slots. CALL it in the step of the loop
+        that proposes their adoption."""
+        now = self._clock.monotonic()
+        leases_end = now + _TTL_SECONDS + _MARGIN_SECONDS
+        managers_end = now + _MANAGER_SECONDS
+        self._came.add(ranges, now=now, leases_end=leases_end, managers_end=managers_end)
 
     def manager_is_back(self, shard_id: int) -> None:
         """Stop waiting for the broker manager of a shard: it watches no objects of this shard."""
@@ -437,6 +432,8 @@ class EffectiveWrites:
         waiter.blocker = None
         if now < self._leads_from:
             return False
+        if not self._came.are_settled(waiter.changes, now, is_move=waiter.is_move):
+            return False
         if not waiter.is_move and (now < self._counts_from or not self.returning.are_back(now)):
             return False
         if any(
@@ -479,7 +476,7 @@ class EffectiveWrites:
             return
         now = self._clock.monotonic()
         ends = [self._leads_from, self._counts_from, self.returning.until]
-        ends += [until for _, until in self._departed.values()]
+        ends += [*self._came.ends(), *(until for _, until in self._departed.values())]
         ends += [each.counts_until for each in self._subscribers.values() if not each.is_leased]
         for waiter in self._waiters.values():
             ends.append(waiter.lease_ends)

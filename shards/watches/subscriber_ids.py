@@ -6,6 +6,12 @@ node-1/topic-controller-3/7    its topic controller
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Protocol
+
+from nextgen.client.changes.index import Change
+from nextgen.kernel.errors import MetadataError
+
 _BROKER_MANAGER = "broker-manager"
 _TOPIC_CONTROLLER = "topic-controller"
 
@@ -48,3 +54,23 @@ def _kind_of(subscriber_id: str) -> tuple[str, str]:
     """Return the kind in a subscriber id and its shard's number, "" for other subscribers."""
     kind, _, number = subscriber_id.rpartition("/")[0].rpartition("/")[2].rpartition("-")
     return kind, number
+
+
+class AcknowledgingStream(Protocol):
+    """The stream of a subscription: a change stream with acknowledged watches, or a leased
+    watch."""
+
+    @property
+    def subscriber_id(self) -> str: ...
+
+    def has_taken_in(self, changes: Collection[Change], position: int) -> bool:
+        """Return whether ``position`` was acknowledged for every watch that matches ``changes``."""
+        ...
+
+    def prompt(self, position: int = 0) -> None:
+        """Send an update as soon as it can carry ``position``; at once for 0."""
+        ...
+
+    def fail(self, error: MetadataError) -> None:
+        """End the subscription with ``error``."""
+        ...

@@ -68,6 +68,12 @@ class LeasedForms:
         return self._latest[1]
 
 
+def is_release(event: Event) -> bool:
+    """Return whether slots leave the shard with ``event``: every leased watch gets it, for what it
+    knows of these slots is not kept true here any more."""
+    return event.HasField("slots_released")
+
+
 def creations_apart(
     events: Iterable[Event],
 ) -> Iterator[tuple[Sequence[Event], Creations | None]]:

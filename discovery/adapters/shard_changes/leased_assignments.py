@@ -115,12 +115,16 @@ class LeasedAssignments:
     # What the shard tells ---------------------------------------------------------------------
 
     def on_reset(self) -> None:
-        self.resets += 1
         self._begins_anew = True
+        # No answer is valid from here on; the next update has the present position.
+        self._forget(self._cache.position(self.shard_id))
+
+    def _forget(self, position: int) -> None:
+        """Drop what is remembered of the shard; what it answers is of ``position`` or later."""
+        self.resets += 1
         self._absent.reset(self.shard_id)
         self._counts.clear()
-        # No answer is valid from here on; the next update has the present position.
-        self._cache.reset(self.shard_id, self._cache.position(self.shard_id))
+        self._cache.reset(self.shard_id, position)
 
     def on_items(self, items: Sequence[Item]) -> None:
         """Do nothing: the stream has no snapshot."""
@@ -129,6 +133,10 @@ class LeasedAssignments:
         """Do nothing: the stream has no snapshot."""
 
     def on_events(self, events: Sequence[Event]) -> None:
+        released = [event.position for event in events if event.HasField("slots_released")]
+        if released:
+            # What is answered of these slots is kept true by another shard's stream, if at all.
+            self._forget(released[-1])
         deltas = [delta for event in events if (delta := delta_of_event(event)) is not None]
         self._cache.apply(self.shard_id, events[-1].position, deltas)
 

@@ -50,24 +50,42 @@ class SharedLayout:
         self.error: MetadataError | None = None
         """Why it is followed no longer."""
         self.is_loaded = False
-        self._stream = stream
         self._broker_url = broker_url
         self._owners: dict[int, _Owner] = {}
         self._known: tuple[int, Mapping[_Owner, str], KnownLayout] | None = None
         """What ``known`` returned last, of which change, with which URLs."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._waiting_for_graph: set[asyncio.Future[None]] = set()
-        self._layout_id = stream.add(
-            _LayoutListener(self), kinds=[KIND_SCALABLE_TOPIC], names=[name.text]
+        self._follow(stream)
+
+    def _follow(self, stream: ShardWatch) -> None:
+        layout_id = stream.add(
+            _LayoutListener(self), kinds=[KIND_SCALABLE_TOPIC], names=[self.name.text]
         )
-        prefix = f"{Domain.SEGMENT}://{name.routing_key}/"
+        prefix = f"{Domain.SEGMENT}://{self.name.routing_key}/"
         try:
-            self._owners_id = stream.add(
-                _OwnerListener(self), kinds=[KIND_ASSIGNMENT], prefix=prefix
-            )
+            owners_id = stream.add(_OwnerListener(self), kinds=[KIND_ASSIGNMENT], prefix=prefix)
         except MetadataError:
-            stream.remove(self._layout_id)
+            stream.remove(layout_id)
             raise
+        self._stream, self._layout_id, self._owners_id = stream, layout_id, owners_id
+
+    @property
+    def shard_id(self) -> int:
+        """The shard at which it is followed."""
+        return self._stream.shard_id
+
+    def rehome(self, stream: ShardWatch) -> None:
+        """Follow the topic on another shard's stream, where its slot is by now. Its watchers get
+        what has changed meanwhile.
+
+        Raises:
+            Overloaded: The stream has as many watches as it may have; it is followed as before.
+        """
+        before, ids = self._stream, (self._layout_id, self._owners_id)
+        self._follow(stream)
+        for watch_id in ids:
+            before.remove(watch_id)
 
     def __repr__(self) -> str:
         return f"<SharedLayout {self.name.text} places={self.places} loaded={self.is_loaded}>"

@@ -17,11 +17,12 @@ from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.cluster.view import ClusterView
 from nextgen.client.routing.shard_calls import Shards, call_home
 from nextgen.client.scalable_topics.shared_layout import SharedLayout
-from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.errors import MetadataError, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX, LAYOUT_READ_MS_MAX
 from nextgen.kernel.routing.names import TopicName
+from nextgen.kernel.routing.slots import SlotTable
 from nextgen.pulsar.scalable_topics.ports import KnownLayout, WatchedLayout
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -65,6 +66,7 @@ class SharedLayouts:
         self._cluster = cluster
         self._creation = creation
         self._layouts: dict[str, SharedLayout] = {}
+        self._table: SlotTable | None = None
         self._loads = asyncio.Semaphore(LAYOUT_LOADS_MAX)
         """Held while a layout that nobody watched before is read."""
 
@@ -86,6 +88,20 @@ class SharedLayouts:
         # Clients of a node that was restarted come back at once, with all of their topics.
         async with self._loads:
             return await self._opened(name, create=create, may_be_absent=may_be_absent)
+
+    def cluster_changed(self) -> None:
+        """Follow layouts at the shards that have their topics by the present map."""
+        table = self._cluster.view.slot_table
+        if table is None or table is self._table:
+            return
+        self._table = table
+        for shared in tuple(self._layouts.values()):
+            home = table.shard_for_key(shared.name.routing_key)
+            if shared.error is None and home != shared.shard_id:
+                try:
+                    shared.rehome(self._streams.stream(home))
+                except MetadataError as error:
+                    shared.end(error)
 
     async def stop(self) -> None:
         """End every layout; their watchers get ``Unavailable``."""

@@ -224,6 +224,9 @@ class _Home:
         _, kind, state = self._states.get(name, [(0, KIND_TENANT, None)])[-1]
         return kind, state
 
+    def adopt(self, name: str, kind: Kind, state: MetadataState | None) -> None:
+        self._states[name] = [(self.position, kind, state)]
+
     def append(self, kind: Kind, name: str, event: pb.Event) -> None:
         event.position, event.shard_id = self.position + 1, self.shard_id
         self.events.append(event)
@@ -242,6 +245,8 @@ class FakeHomes:
         self.noted: list[tuple[int, int, str]] = []
         """Leaders that announced themselves: shard, term, node."""
         self._ids = itertools.count(1)
+        self._moved: dict[str, int] = {}
+        """By name: the shard that its slot has moved to."""
         for home in self.homes:
             home.append(KIND_TENANT, "", pb.Event(slots_adopted=pb.SlotsAdopted()))
 
@@ -252,6 +257,8 @@ class FakeHomes:
     # HomeShards, MetadataReader ---------------------------------------------------------------
 
     def home_of(self, kind: Kind, name: str) -> int:
+        if name in self._moved:
+            return self._moved[name]
         return 1 + sum(name.encode()) % len(self.homes)
 
     def manager_shard(self, broker_id: str) -> int:
@@ -300,6 +307,14 @@ class FakeHomes:
         state = self.state(name)
         assert state is not None
         return state
+
+    def move(self, name: str, shard_id: int) -> None:
+        """Have another shard adopt the slot of ``name``."""
+        kind, state = self._home(name).latest(name)
+        self._moved[name] = shard_id
+        home = self._home(name)
+        home.append(KIND_TENANT, "", pb.Event(slots_adopted=pb.SlotsAdopted(move_id=1)))
+        home.adopt(name, kind, state)
 
     def set_properties(self, name: str, **properties: str) -> None:
         kind, state = self._home(name).latest(name)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import Overloaded
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 from shards.sessions import metadata_watch
 from tests.support.processes.kept_tasks import break_kept
 from tests.support.scenarios import run_by
@@ -552,3 +553,37 @@ async def test_a_manager_that_follows_is_asked_to_say_so_at_once(world: Metadata
     assert world.watch.follows(1)
 
     assert stream.acknowledged == before + 1
+
+
+def test_a_name_is_followed_where_its_slot_has_moved() -> None:
+    """A change there before the manager knows of the move is delivered behind its snapshot."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        world.create_topics(TOPIC)
+        world.assign("a", TOPIC)
+        await world.settle()
+        assert world.deliveries == {}
+        former = world.homes.home_of(KIND_TOPIC, TOPIC)
+        other = 3 - former
+
+        world.homes.move(TOPIC, other)
+        world.homes.set_properties(TOPIC, a="b")
+        await world.settle()
+        assert world.deliveries == {}, "nobody has said that it moved"
+        world.watch.rehome()
+        await world.settle()
+        assert world.deliveries == {"topic": 1}
+
+        world.homes.set_properties(TOPIC, a="c")
+        await world.settle()
+        assert world.deliveries == {"topic": 2}
+        world.check_converged()
+        names = [
+            name
+            for stream in world.homes.homes[former - 1].streams
+            for watch in stream.watches.values()
+            for name in watch.names
+        ]
+        assert TOPIC not in names
+
+    in_world(scenario, shards=2)

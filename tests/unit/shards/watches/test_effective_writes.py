@@ -12,9 +12,15 @@ from nextgen.client.changes.index import Change
 from nextgen.kernel.errors import MetadataError, NotLeader, ProposalLost
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
 from nextgen.kernel.limits.placement import EFFECTIVE_MANAGER_MS
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_ASSIGNMENT,
+    KIND_NAMESPACE,
+    KIND_TENANT,
+    KIND_TOPIC,
+)
 from shards.watches import effective_writes
 from shards.watches.changed_objects import changed_by
 from shards.watches.effective_writes import EffectiveWrites, Subscription
@@ -653,3 +659,28 @@ def test_a_command_changes_the_objects_that_it_names(command, changes):
 )
 def test_broker_managers_are_recognised_by_their_ids(subscriber_id, shard_id):
     assert managed_shard(subscriber_id) == shard_id
+
+
+@run_by(in_world)
+async def test_a_write_to_slots_that_came_waits_as_long_as_a_manager_elsewhere_counts(
+    world: World,
+) -> None:
+    """Managers and nodes that heard of the slots' objects from another shard may not know yet."""
+    slot = slot_of("acme")
+    world.writes.slots_came([(slot, slot)])
+
+    write, other = world.write(TENANT), world.write(NAMESPACE)
+    await world.pass_time()
+    assert other.done(), "its slot was here before"
+    await world.wait_done(write, after_s=MANAGER_S)
+
+
+@run_by(in_world)
+async def test_a_move_in_slots_that_came_waits_for_leases_elsewhere(world: World) -> None:
+    topic = "persistent://acme/orders/paid"
+    slot = slot_of("acme/orders/paid")
+    world.writes.slots_came([(slot - 1, slot + 1)])
+
+    move = asyncio.create_task(world.writes.wait_assigned(10, [(KIND_ASSIGNMENT, topic)]))
+
+    await world.wait_done(move, after_s=TTL_S + 0.1)

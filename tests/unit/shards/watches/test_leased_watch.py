@@ -18,6 +18,7 @@ from nextgen.kernel.limits.cluster import (
 )
 from nextgen.kernel.limits.discovery import LEASES_UNUSED_MS
 from nextgen.kernel.limits.stream import ASSIGNMENT_REST_MS
+from protos.nextgen.v1.events_pb2 import Event, SlotsReleased
 from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, LookupAnswer
 from shards.watches import change_delivery
 from tests.support.discovery.absent_names import absent_names
@@ -329,3 +330,51 @@ async def test_nothing_is_remembered_while_the_leader_names_no_creations(it: Lea
 
     assert not is_absent(node)
     assert not remember_absence(node, it.log.commit_position)
+
+
+@run_by(in_lease_world)
+async def test_answers_of_a_shard_end_with_the_slots_that_it_releases(it: LeaseWorld) -> None:
+    """Another shard decides from here on. What this one answers goes on behind the release."""
+    position = await it.commit(assigned(TOPIC))
+    node = Node(it)
+    node.connect()
+    await node.steps_for(1)
+    answer = LookupAnswer(topic=TOPIC, epoch=1, session_id="s", topic_id="i", position=position)
+    assert node.cache.insert(SHARD, encoded_answer(answer), answer_facts(answer))
+    assert node.has_answer
+    assert remember_absence(node, position)
+
+    released = await it.commit(Event(slots_released=SlotsReleased(move_id=1, to_shard=2)))
+    while node.cache.position(SHARD) < released:
+        await node.step()
+        assert node.cache.position(SHARD) < released or not node.has_answer
+
+    assert not is_absent(node)
+    assert not node.cache.insert(SHARD, encoded_answer(answer), answer_facts(answer))
+    await node.steps_for(1)
+    assert not node.has_answer
+    later = LookupAnswer(topic=TOPIC, epoch=1, session_id="s", topic_id="i", position=released)
+    assert node.cache.insert(SHARD, encoded_answer(later), answer_facts(later))
+    assert node.has_answer
+    node.disconnect()
+
+
+@run_by(in_lease_world)
+async def test_a_release_that_is_read_from_the_log_ends_answers_as_well(it: LeaseWorld) -> None:
+    position = await it.commit(assigned(TOPIC))
+    node = Node(it)
+    node.connect()
+    await node.steps_for(1)
+    answer = LookupAnswer(topic=TOPIC, epoch=1, session_id="s", topic_id="i", position=position)
+    node.cache.insert(SHARD, encoded_answer(answer), answer_facts(answer))
+    assert node.has_answer
+
+    node.disconnect()
+    released = await it.commit(Event(slots_released=SlotsReleased(move_id=1, to_shard=2)))
+    node.connect()
+    while node.cache.position(SHARD) < released:
+        await node.step()
+    await node.steps_for(1)
+
+    assert not node.has_answer
+    node.disconnect()
