@@ -13,6 +13,7 @@ from cluster_manager.ports import Clock
 from cluster_manager.service.connection import NodeConnection
 from nextgen.kernel.errors import InvalidRequest, MetadataError
 from nextgen.kernel.limits.cluster import JOIN_SILENCE_MS
+from nextgen.kernel.limits.placement import LEADERS_GATHERED_MS
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 UpdateListener = Callable[[cluster_pb.ClusterUpdate], None]
@@ -38,6 +39,8 @@ class ConnectedNodes:
         self._whole_map = whole_map
         self._on_silent = on_silent
         self._connections: dict[str, NodeConnection] = {}
+        self._leaders: dict[int, cluster_pb.LeaderReport] = {}
+        self._cancel_gathering: Callable[[], None] | None = None
         self._silence_timers: dict[NodeConnection, Callable[[], None]] = {}
 
     def __repr__(self) -> str:
@@ -82,7 +85,9 @@ class ConnectedNodes:
             _logger.info("node left", node=connection.node_id)
 
     def disconnect_all(self, error: MetadataError) -> None:
-        """End every connection with ``error``."""
+        """End every connection with ``error``, for good."""
+        if self._cancel_gathering is not None:
+            self._cancel_gathering()
         for connection in tuple(self._connections.values()):
             self.disconnect(connection, error)
 
@@ -97,6 +102,23 @@ class ConnectedNodes:
                 self._push(connection, whole)
             else:
                 self._push(connection, update)
+
+    def push_leader(self, leader: cluster_pb.LeaderReport) -> None:
+        """Send a shard's leader to every node: at once, or with others that come closely together.
+
+        At most ``LEADERS_GATHERED_MS`` later.
+        """
+        self._leaders[leader.shard_id] = leader
+        if self._cancel_gathering is None:
+            self._push_leaders()
+
+    def _push_leaders(self) -> None:
+        self._cancel_gathering = None
+        leaders, self._leaders = self._leaders, {}
+        if leaders:
+            self.push_to_all(cluster_pb.ClusterUpdate(leaders=leaders.values()))
+            due_ms = self._clock.monotonic_ms() + LEADERS_GATHERED_MS
+            self._cancel_gathering = self._clock.call_at(due_ms, self._push_leaders)
 
     def push_to_shard_nodes(self, update: cluster_pb.ClusterUpdate) -> None:
         """Send ``update`` to every shard node."""

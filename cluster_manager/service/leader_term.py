@@ -245,7 +245,8 @@ class LeaderTerm:
             InvalidRequest: There is no such shard.
         """
         shard_map = self.committed.shard_map
-        if shard_map is None or report.shard_id not in shard_map.shard_ids:
+        placement = shard_map.placement(report.shard_id) if shard_map is not None else None
+        if placement is None:
             raise InvalidRequest(f"shard {report.shard_id} is not in the shard map")
         if not report.grpc or len(report.grpc.encode()) > ADDRESS_BYTES_MAX:
             raise InvalidRequest(f"the leader of shard {report.shard_id} gives no usable address")
@@ -255,9 +256,10 @@ class LeaderTerm:
         _logger.info(
             "shard leader", shard=report.shard_id, shard_term=report.term, node=report.node_id
         )
-        self._nodes.push_to_all(cluster_pb.ClusterUpdate(leaders=[_leader_report(endpoint)]))
+        self._nodes.push_leader(_leader_report(endpoint))
         self._spreader.look()
-        self._record_led()
+        if not placement.has_led:
+            self._record_led()
         self.slot_mover.look()
 
     def record_broker(self, broker: Broker) -> None:

@@ -14,6 +14,10 @@ from cluster_manager.domain.leader_spread import (
 from cluster_manager.domain.shard_map import Placement
 from cluster_manager.ports import Clock
 
+LOOK_PAUSE_MS = 20
+"""A decision looks at every shard. When a thousand leaders report themselves at once, it is made
+once for all that come within this time, and not a thousand times."""
+
 Situation = tuple[Sequence[Placement], Mapping[int, Leadership], AbstractSet[str]]
 
 
@@ -32,16 +36,25 @@ class LeaderSpreader:
         self._situation = situation
         self._send = send
         self._attempts: dict[int, Attempt] = {}
+        self._looked_at_ms: int | None = None
         self._cancel_timer: Callable[[], None] | None = None
         self._is_stopped = False
 
     def look(self) -> None:
-        """Decide on the present situation. Call it after each change of that."""
+        """Decide on the present situation, at most each ``LOOK_PAUSE_MS``.
+
+        Call it after each change of the situation.
+        """
         if self._is_stopped:
             return
         self._drop_timer()
-        placements, leaders, connected = self._situation()
         now_ms = self._clock.monotonic_ms()
+        if self._looked_at_ms is not None and now_ms < self._looked_at_ms + LOOK_PAUSE_MS:
+            due_ms = self._looked_at_ms + LOOK_PAUSE_MS
+            self._cancel_timer = self._clock.call_at(due_ms, self.look)
+            return
+        self._looked_at_ms = now_ms
+        placements, leaders, connected = self._situation()
         step = next_step(placements, leaders, connected, self._attempts, now_ms)
         if step.transfer is not None:
             self._attempts[step.transfer.shard_id] = Attempt(step.transfer.leader, now_ms)

@@ -114,7 +114,13 @@ class RoutedBrokerManagers:
             shard_id, ShardRequest(follow=request), timeout_ms=timeout_ms
         )
         _check_body(response, "follow")
-        return response.follow
+        # The manager of a shard with a later leader is asked itself.
+        led = [
+            each
+            for each in response.follow.idle
+            if each.term >= self._router.leader_term(each.shard_id)
+        ]
+        return FollowResponse(follows=response.follow.follows, idle=led)
 
 
 class RoutedTopicControllers:

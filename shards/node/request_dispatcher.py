@@ -6,7 +6,7 @@ Knows no rules: it finds the replica, keeps the deadline and names what went wro
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import structlog
 
@@ -33,6 +33,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     Consistency,
     DetachConsumersResponse,
     ExecuteRequest,
+    IdleManager,
     MarkDrainedResponse,
     MoveResponse,
     RecordLoadsResponse,
@@ -157,14 +158,29 @@ class RequestDispatcher:
         if replica.is_between_leaders and _needs_leader(request):
             await replica.wait_elected(min(timeout_ms, ELECTION_WAIT_MS))
         try:
-            return await carry_out(replica, request, timeout_ms)
+            response = await carry_out(replica, request, timeout_ms)
         except SlotsComing:
             # Nothing was carried out. The shard that had the slot decides nothing about it already,
             # if this one is about to adopt it.
             wait_ms = min(timeout_ms, SLOT_ADOPTION_WAIT_MS)
             if replica.leader is None or not await _slots_came(replica.leader.state.slots, wait_ms):
                 raise
-        return await carry_out(replica, request, timeout_ms)
+            response = await carry_out(replica, request, timeout_ms)
+        if body == "follow":
+            response.follow.idle.extend(self._idle_managers(request))
+        return response
+
+    def _idle_managers(self, request: ShardRequest) -> Iterator[IdleManager]:
+        """Have the managers of the other shards led here follow too; yield those that are idle.
+
+        A new leader asks the managers of all shards: this spares it a request to most of them.
+        """
+        for shard_id, replica in self._replicas.items():
+            leader = replica.leader
+            if shard_id == request.shard_id or leader is None or leader.state.term.is_over:
+                continue
+            if leader.brokers.follow_idly(request.follow):
+                yield IdleManager(shard_id=shard_id, term=leader.term)
 
     async def _answer_locally(self, request: ShardRequest) -> ShardResponse:
         return await self.carry_out(request, request.timeout_ms)

@@ -151,11 +151,24 @@ class BrokerManager:
         From here on no broker gets an assignment or an object that came from an earlier leader of
         that shard: the new leader does not expect a watch for it.
         """
-        if self.metadata.note_leader(request.home_shard_id, request.term, request.node_id):
-            self._home_led_at = self._clock.monotonic()
+        self._note_leader(request)
         for session in self.sessions.unreported:
             await session.reported.wait()
         return FollowResponse(follows=self.metadata.follows(request.home_shard_id))
+
+    def follow_idly(self, request: FollowRequest) -> bool:
+        """Follow as ``follow`` does, if nothing has to be waited for.
+
+        Return whether every broker has reported, and nothing of that shard is watched.
+        """
+        if self.sessions.unreported:
+            return False
+        self._note_leader(request)
+        return not self.metadata.follows(request.home_shard_id)
+
+    def _note_leader(self, request: FollowRequest) -> None:
+        if self.metadata.note_leader(request.home_shard_id, request.term, request.node_id):
+            self._home_led_at = self._clock.monotonic()
 
     async def release(self, request: ReleaseRequest) -> ReleaseResponse:
         """Release units at a broker; return once its sync position covers that.

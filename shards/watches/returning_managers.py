@@ -13,6 +13,7 @@ watches all of it here, and refuses messages of former leaders.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -54,6 +55,10 @@ class ReturningManagers:
     def expected(self, now: float) -> Sequence[int]:
         """Return the shards whose managers are expected at ``now``."""
         return sorted(self._expected or ()) if now < self.until else ()
+
+    def is_expected(self, shard_id: int, now: float) -> bool:
+        """Return whether a shard's manager is expected at ``now``."""
+        return now < self.until and shard_id in (self._expected or ())
 
     def are_back(self, now: float) -> bool:
         """Return whether every manager is back, or no longer counts."""
@@ -110,7 +115,8 @@ class ManagerRollCall:
             # Without a map no manager can be called: each one counts for its full time.
             return
         self._effective.expect_managers(shard_ids, self._request.term)
-        for shard_id in shard_ids:
+        # In any order: leaders that begin together do not all ask the same nodes first.
+        for shard_id in random.sample(shard_ids, len(shard_ids)):
             start("returning_manager", self._ask(shard_id), self._tasks)
 
     def close(self) -> None:
@@ -121,14 +127,22 @@ class ManagerRollCall:
     async def _ask(self, shard_id: int) -> None:
         request = FollowRequest()
         request.CopyFrom(self._request)
-        while shard_id in self._effective.returning.expected(self._monotonic()):
+        while self._is_expected(shard_id):
             try:
                 async with self._turns:
+                    if not self._is_expected(shard_id):
+                        # Another manager of the same node answered for it.
+                        return
                     response = await self._managers.follow(shard_id, request, timeout_ms=_ASK_MS)
             except MetadataError as error:
                 _logger.debug("a broker manager is not back", shard=shard_id, why=str(error))
             else:
+                for idle in response.idle:
+                    self._effective.manager_is_back(idle.shard_id)
                 if not response.follows:
                     self._effective.manager_is_back(shard_id)
                     return
             await asyncio.sleep(_PAUSE_S)
+
+    def _is_expected(self, shard_id: int) -> bool:
+        return self._effective.returning.is_expected(shard_id, self._monotonic())

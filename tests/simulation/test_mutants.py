@@ -95,7 +95,7 @@ def test_a_function_is_also_removed_where_it_was_imported_by_its_name() -> None:
         ("acknowledges-before-fsync", "acknowledged and durable on"),
         ("votes-before-fsync", "that is not on its disk"),
         ("campaigns-without-asking", "campaigns in term"),
-        ("resent-entries-truncate", "acknowledged and durable on"),
+        ("resent-entries-truncate", "and its log ends at"),
     ],
 )
 def test_without_its_guard_a_seed_fails(name: str, sentence: str) -> None:

@@ -155,6 +155,10 @@ class ShardRouter:
         self.statistics = RouterStatistics()
         link.on_change(self._on_change)
 
+    def leader_term(self, shard_id: int) -> int:
+        """Return the term of the shard's leader that is known here, 0 if none is."""
+        return self._link.view.leader_term(shard_id)
+
     def shard_of_key(self, routing_key: str) -> int:
         """Return the shard that has the slot of ``routing_key``.
 

@@ -204,6 +204,11 @@ LOAD_EVENT_MS_MIN = 60_000
 """Milliseconds between two events that record a session's load: for analysis a minute is fine,
 and 1,000 brokers cost the log 17 events a second at most."""
 
+LEADERS_GATHERED_MS = 20
+"""Leaders of shards that are reported so soon after others are pushed together. The first one is
+pushed at once. A thousand shards that elect at the same time would otherwise be as many updates to
+each node, and fill its outbox."""
+
 LOADS_GATHERED_MS = 1_000
 """Milliseconds for which the cluster manager gathers loads before it pushes them to all shard
 nodes in one message: 1,000 brokers that report every 5 s would be 200 messages a second to each."""
@@ -286,7 +291,7 @@ successor is elected, its brokers reconnect and report their holdings, and it su
 They wait as long for a manager that has read an object but not subscribed to it yet, and for one
 that has not reconnected to a new leader of the home shard."""
 
-FOLLOW_REQUESTS_MAX = 32
+FOLLOW_REQUESTS_MAX = 8
 """Concurrent requests of a new leader to broker managers. The largest map has thousands of them,
 and after a restart every shard has a new leader. All must answer in any case, so queueing costs
 nothing."""

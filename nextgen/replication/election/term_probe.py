@@ -104,6 +104,15 @@ class TermProbe:
                 ", ".join(missing),
             )
 
+    def ask_connected(self, node_id: NodeId) -> None:
+        """Probe a node that has just connected, if it is a voter whose answer is missing.
+
+        Every group hears of every node that connects: most of them are of no concern to it.
+        """
+        answer = self._answers.get(node_id)
+        if node_id in self._others and (answer is None or not answer.is_term_known):
+            self._ask(node_id)
+
     def on_message(self, kind: str, sender: NodeId, message: Message) -> None:
         """Handle a message that arrives while the probe is open; most are ignored."""
         match kind:

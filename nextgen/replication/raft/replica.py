@@ -296,9 +296,9 @@ class RaftReplica:
         if self.stopped:
             return
         self.core.note_connected(node_id)
-        self._probe_if_needed()
-        if self.leadership is not None:
-            self.leadership.replicator.connected(node_id)
+        if self.probe.is_open:
+            self.probe.ask_connected(node_id)
+        if self.leadership is not None and self.leadership.replicator.connected(node_id):
             self.kick()
 
     def on_peer_disconnected(self, node_id: NodeId) -> None:

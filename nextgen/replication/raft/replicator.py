@@ -192,14 +192,16 @@ class Replicator:
         if configuration is not self._seen:
             self._take_over(configuration, self._clock())
 
-    def connected(self, node_id: NodeId) -> None:
+    def connected(self, node_id: NodeId) -> bool:
+        """Note that a node is connected; return whether it is a follower."""
         follower = self.followers.get(node_id)
         if follower is None:
-            return
+            return False
         follower.connected = True
         # A process that lost its disk may lack entries that it acknowledged before its restart.
         follower.needs_snapshot = False
         follower.start_over(self._log.last_index + 1)
+        return True
 
     def disconnected(self, node_id: NodeId) -> None:
         if node_id in self.followers:

@@ -939,10 +939,20 @@ class FollowRequest(_message.Message):
     def __init__(self, home_shard_id: _Optional[int] = ..., term: _Optional[int] = ..., node_id: _Optional[str] = ...) -> None: ...
 
 class FollowResponse(_message.Message):
-    __slots__ = ("follows",)
+    __slots__ = ("follows", "idle")
     FOLLOWS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
     follows: bool
-    def __init__(self, follows: _Optional[bool] = ...) -> None: ...
+    idle: _containers.RepeatedCompositeFieldContainer[IdleManager]
+    def __init__(self, follows: _Optional[bool] = ..., idle: _Optional[_Iterable[_Union[IdleManager, _Mapping]]] = ...) -> None: ...
+
+class IdleManager(_message.Message):
+    __slots__ = ("shard_id", "term")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    term: int
+    def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("broker_id", "session_id", "releases", "announced")

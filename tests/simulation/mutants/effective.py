@@ -471,8 +471,8 @@ _MANAGER_MUTANTS = (
         (
             Edit(
                 ManagerRollCall,
-                "_ask",
-                "shard_id in self._effective.returning.expected(self._monotonic())",
+                "_is_expected",
+                "self._effective.returning.is_expected(shard_id, self._monotonic())",
                 "True",
             ),
         ),

@@ -10,6 +10,7 @@ import pytest
 
 from cluster_manager.domain.leader_spread import STABLE_MS
 from cluster_manager.service.connection import NodeConnection
+from cluster_manager.service.spreader import LOOK_PAUSE_MS
 from nextgen.kernel.errors import (
     InvalidRequest,
     MetadataError,
@@ -292,6 +293,7 @@ async def test_leaders_are_spread_anew_when_the_map_changes(cluster: Cluster) ->
     assert not [update for update in await taken(cluster.nodes["a"]) if update.transfers]
 
     await cluster.manager.change_replicas(wish(REMOVE, "a"))
+    cluster.under_test.clock.advance(LOOK_PAUSE_MS)
 
     transfers = [
         (transfer.shard_id, transfer.target)

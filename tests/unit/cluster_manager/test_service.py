@@ -10,6 +10,7 @@ import pytest
 
 from cluster_manager.domain.membership import Node, NodeRegistered
 from cluster_manager.service import leader_term
+from cluster_manager.service.spreader import LOOK_PAUSE_MS, LeaderSpreader, Situation
 from nextgen.kernel.errors import (
     InvalidRequest,
     NotLeader,
@@ -18,11 +19,17 @@ from nextgen.kernel.errors import (
     Refused,
     WrongCluster,
 )
-from nextgen.kernel.limits.cluster import JOIN_OUTBOX_UPDATES_MAX, JOIN_SILENCE_MS, SLOT_COUNT
+from nextgen.kernel.limits.cluster import (
+    JOIN_OUTBOX_UPDATES_MAX,
+    JOIN_SILENCE_MS,
+    SLOT_COUNT,
+)
+from nextgen.kernel.limits.placement import LEADERS_GATHERED_MS
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from tests.unit.cluster_manager.fakes import (
     ENDPOINTS,
+    FakeClock,
     ManagerUnderTest,
     broker,
     heartbeat,
@@ -244,12 +251,57 @@ async def test_a_slow_node_is_dropped_and_disturbs_nobody(one: ManagerUnderTest)
     await taken(second)
 
     for term in range(1, JOIN_OUTBOX_UPDATES_MAX + 2):
-        one.manager.receive(first, leader(1, term, "a"))
+        one.manager.receive(first, heartbeat(term))
+        one.manager.receive(second, heartbeat(term))
         assert len(await taken(first)) == 1
 
     assert not first.has_ended
     assert second.has_ended
     assert isinstance(second.error, Overloaded)
+
+
+async def test_leaders_that_are_reported_at_once_are_pushed_together(
+    one: ManagerUnderTest,
+) -> None:
+    """More of them than fit into the outbox of a node that reads nothing meanwhile."""
+    first, second = await one.join_shard_nodes()
+    await taken(first)
+    await taken(second)
+    count = JOIN_OUTBOX_UPDATES_MAX + 2
+
+    for term in range(1, count):
+        one.manager.receive(first, leader(1, term, "a"))
+    one.manager.receive(first, leader(2, 5, "a"))
+
+    (at_once,) = await taken(second)
+    assert [(each.shard_id, each.term) for each in at_once.leaders] == [(1, 1)]
+    one.clock.advance(LEADERS_GATHERED_MS)
+    (together,) = [update for update in await taken(second) if update.leaders]
+    assert [(each.shard_id, each.term) for each in together.leaders] == [(1, count - 1), (2, 5)]
+    one.clock.advance(LEADERS_GATHERED_MS)
+    one.manager.receive(first, leader(2, 6, "a"))
+    (alone,) = [update for update in await taken(second) if update.leaders]
+    assert [(each.shard_id, each.term) for each in alone.leaders] == [(2, 6)]
+
+
+def test_a_crowd_of_changes_is_decided_on_once_and_the_last_of_it_is_seen() -> None:
+    clock, seen, situation = FakeClock(), [], [0]
+
+    def look() -> Situation:
+        seen.append(situation[0])
+        return (), {}, set()
+
+    spreader = LeaderSpreader(clock, look, lambda _transfer: None)
+    for number in range(1_000):
+        situation[0] = number
+        spreader.look()
+    assert seen == [0]
+
+    clock.advance(LOOK_PAUSE_MS)
+
+    assert seen == [0, 999]
+    clock.advance(10 * LOOK_PAUSE_MS)
+    assert seen == [0, 999]
 
 
 async def test_losing_leadership_ends_every_stream_with_a_hint(one: ManagerUnderTest) -> None:

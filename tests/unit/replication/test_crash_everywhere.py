@@ -89,7 +89,7 @@ class History(RaftSimulation):
     )
 
     def __init__(self, crash_at: int | None, *, keep_some: bool) -> None:
-        super().__init__(seed=3)
+        super().__init__(seed=4)
         self.network.delay_ms_max = 0.1
         self.network.tap = self._sends
         self.order: list[str] = []

@@ -106,6 +106,35 @@ async def test_a_group_is_not_founded_before_its_last_voter_has_answered(
 
 
 @run_by(simulated)
+async def test_a_connection_is_a_reason_to_ask_that_voter_and_nobody_else(
+    simulation: RaftSimulation,
+) -> None:
+    *early, late = simulation.nodes
+    for node in early:
+        await node.start()
+    await asyncio.sleep(NEVER_S)
+    asking, answering = early
+    asked: list[NodeId] = []
+
+    def tap(sender: NodeId, target: NodeId, message: Message) -> None:
+        if sender == asking.node_id and message["type"] == "pre_vote":
+            asked.append(target)
+
+    simulation.network.tap = tap
+    engine = log_of(asking).engine
+    for stranger in range(50):
+        engine.on_peer_connected(NodeId(f"stranger-{stranger}"))
+    engine.on_peer_connected(answering.node_id)
+    engine.on_peer_connected(late.node_id)
+
+    # The one that answered forgot its term too, so its answer is missing as well.
+    assert asked == [answering.node_id]
+    simulation.network.tap = lambda *_: None
+    await late.start()
+    await write(await simulation.leader(), "first")
+
+
+@run_by(simulated)
 async def test_a_group_whose_founding_was_interrupted_everywhere_is_founded_later(
     simulation: RaftSimulation,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -27,8 +27,11 @@ from protos.nextgen.v1.shard_service_pb2 import (
     Command,
     CommandResult,
     ExecuteResponse,
+    FollowRequest,
+    FollowResponse,
     GetResponse,
     GrowShadows,
+    IdleManager,
     ListRequest,
     ListResponse,
     ObjectName,
@@ -96,6 +99,23 @@ def homes(*, has_map: bool = True) -> LinkedHomes:
 def home_shard(name: ObjectName) -> int:
     key = parse_topic(name.name).routing_key if name.kind == KIND_TOPIC else name.name
     return TABLE.shard_for_key(key)
+
+
+async def test_an_idle_manager_counts_unless_its_shard_has_a_later_leader() -> None:
+    class Router:
+        async def call(self, *_: Any, **__: Any) -> ShardResponse:
+            idle = [IdleManager(shard_id=shard_id, term=5) for shard_id in (1, 2, 3)]
+            return ShardResponse(follow=FollowResponse(follows=True, idle=idle))
+
+        def leader_term(self, shard_id: int) -> int:
+            return {1: 4, 2: 5, 3: 6}[shard_id]
+
+    managers = RoutedBrokerManagers(cast(ShardRouter, Router()), NodeMetrics(CollectorRegistry()))
+
+    response = await managers.follow(7, FollowRequest(), timeout_ms=1_000)
+
+    assert response.follows
+    assert [each.shard_id for each in response.idle] == [1, 2]
 
 
 async def test_every_object_is_read_at_its_home_and_answered_in_order() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.limits.placement import SLOT_ADOPTION_WAIT_MS
@@ -35,6 +37,46 @@ async def test_an_answer_carries_request_id_and_map_version(shard: Harness) -> N
 
     assert (answer.request_id, answer.shard_map_version) == (3, 1)
     assert not answer.HasField("error")
+
+
+class OtherLeader:
+    """Of another shard that the node leads, as far as new leaders of home shards ask it."""
+
+    def __init__(self, term: int, *, is_idle: bool = True, is_over: bool = False) -> None:
+        self.term = term
+        self.state = SimpleNamespace(term=SimpleNamespace(is_over=is_over))
+        self.brokers = self
+        self.followed: list[pb.FollowRequest] = []
+        self._is_idle = is_idle
+
+    def follow_idly(self, request: pb.FollowRequest) -> bool:
+        self.followed.append(request)
+        return self._is_idle
+
+
+@run_by(in_shard)
+async def test_one_answer_to_a_new_leader_is_that_of_all_managers_of_the_node(
+    shard: Harness,
+) -> None:
+    others = {
+        2: OtherLeader(7),
+        3: OtherLeader(8, is_idle=False),
+        4: OtherLeader(9, is_over=True),
+        6: OtherLeader(3),
+    }
+    replicas: dict[int, Any] = {
+        shard_id: SimpleNamespace(leader=leader) for shard_id, leader in others.items()
+    }
+    replicas[1], replicas[5] = shard.replicas[1], SimpleNamespace(leader=None)
+    dispatcher = RequestDispatcher(replicas, shard.cluster_view)
+    request = pb.FollowRequest(home_shard_id=9, term=4, node_id="node-9")
+
+    answer = await dispatcher.answer(pb.ShardRequest(request_id=3, shard_id=1, follow=request))
+
+    assert [(each.shard_id, each.term) for each in answer.follow.idle] == [(2, 7), (6, 3)]
+    assert not answer.follow.follows
+    assert [len(others[shard_id].followed) for shard_id in (2, 3, 4, 6)] == [1, 1, 0, 1]
+    assert others[2].followed == [request]
 
 
 @run_by(in_shard)

@@ -577,6 +577,39 @@ async def test_a_manager_without_objects_of_a_home_shard_follows_nothing(shard: 
 
 
 @run_by(in_shard)
+async def test_a_manager_is_idle_for_a_home_shard_that_it_watches_nothing_of(
+    shard: Harness,
+) -> None:
+    manager = shard.leader.brokers
+    broker = await shard.start_broker("broker-1")
+    assert manager.follow_idly(follow_request(5))
+    (topic,) = await shard.create_topics("t")
+    request = assign_request(broker, topic)
+    request.term = 4
+    with pytest.raises(Unavailable, match="it is led in term 5"):
+        await shard.ask(assign=request)
+
+    request.term = 5
+    await shard.ask(assign=request)
+
+    assert not manager.follow_idly(follow_request(6)), "it watches the topic's parents there"
+
+
+@run_by(in_shard)
+async def test_a_manager_is_not_idle_before_every_broker_has_reported(shard: Harness) -> None:
+    broker = await shard.start_broker("broker-1")
+    shard.next_term()
+    assert not shard.leader.brokers.follow_idly(follow_request(5))
+    await broker.connect()
+    assert broker.connection is not None
+    held = broker_pb.HeldMetadata(complete=True)
+    sessions = shard.leader.brokers.sessions
+    sessions.receive(broker.connection, broker_pb.BrokerMessage(held=held))
+
+    assert shard.leader.brokers.follow_idly(follow_request(5))
+
+
+@run_by(in_shard)
 async def test_a_new_home_leader_is_answered_once_every_broker_has_reported(shard: Harness) -> None:
     (topic,) = await shard.create_topics("t")
     broker = await shard.start_broker("broker-1")

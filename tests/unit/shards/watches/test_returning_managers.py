@@ -90,6 +90,8 @@ class Managers:
     def __init__(self, **answers: Sequence[bool | MetadataError]) -> None:
         self.answers = {int(shard.strip("s")): list(each) for shard, each in answers.items()}
         self.asked: list[tuple[int, int, int, str]] = []
+        self.nodes: dict[int, Sequence[int]] = {}
+        """Shards whose idle managers answer with that of a shard."""
         self.asked_now = 0
         self.asked_at_once = 0
 
@@ -100,7 +102,10 @@ class Managers:
         self.asked_now += 1
         self.asked_at_once = max(self.asked_at_once, self.asked_now)
         try:
-            return await self._answer(self.answers[shard_id], timeout_ms)
+            response: pb.FollowResponse = await self._answer(self.answers[shard_id], timeout_ms)
+            for other in self.nodes.get(shard_id, ()):
+                response.idle.add(shard_id=other, term=1)
+            return response
         finally:
             self.asked_now -= 1
 
@@ -148,7 +153,24 @@ def test_managers_that_follow_nothing_are_back_with_their_answer():
     async def scenario(effective: Effective) -> None:
         await asyncio.sleep(0.01)
         assert is_back(effective)
-        assert managers.asked == [(1, 9, 3, "node-1"), (2, 9, 3, "node-1")]
+        assert sorted(managers.asked) == [(1, 9, 3, "node-1"), (2, 9, 3, "node-1")]
+
+    in_roll_call(managers, scenario)
+
+
+def test_managers_of_a_node_that_has_answered_are_not_asked(monkeypatch):
+    monkeypatch.setattr(returning_managers, "FOLLOW_REQUESTS_MAX", 1)
+    managers = Managers(**{f"s{number}": [number == 5] for number in range(1, 7)})
+    managers.nodes = dict.fromkeys((1, 2, 3), (1, 2, 3)) | dict.fromkeys((4, 5, 6), (4, 6))
+
+    async def scenario(effective: Effective) -> None:
+        await asyncio.sleep(0.1)
+        # Which one of a node is asked first is left to chance; 5 follows something.
+        asked = [shard_id for shard_id, *_ in managers.asked]
+        assert len([shard_id for shard_id in asked if shard_id < 4]) == 1
+        assert len([shard_id for shard_id in asked if shard_id in (4, 6)]) <= 1
+        assert asked.count(5) == 1
+        assert list(effective.returning.expected(0.0)) == [5]
 
     in_roll_call(managers, scenario)
 
