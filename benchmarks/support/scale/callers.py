@@ -83,7 +83,7 @@ async def lookups(client: Client, given: argparse.Namespace) -> dict[str, object
 
 
 async def creates(client: Client, given: argparse.Namespace) -> dict[str, object]:
-    stem = f"persistent://scale-1/n-000/more-{os.getpid()}-{time.time_ns():x}"
+    stem = f"persistent://scale-1/n-00/more-{os.getpid()}-{time.time_ns():x}"
     names = [f"{stem}-{number:09d}" for number in range(given.count)]
 
     async def call(some: Sequence[str]) -> int:

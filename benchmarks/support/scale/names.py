@@ -7,7 +7,7 @@ LARGE_NAMESPACE = "scale-0/large"
 
 LARGE_EVERY = 10
 TENANTS = 10
-NAMESPACES = 1_000
+NAMESPACES = 100
 
 
 def name_of(number: int) -> str:
@@ -19,13 +19,13 @@ def name_of(number: int) -> str:
 def namespace_of(number: int) -> str:
     if number % LARGE_EVERY == 0:
         return LARGE_NAMESPACE
-    return f"scale-{number % TENANTS}/n-{number // LARGE_EVERY % NAMESPACES:03d}"
+    return f"scale-{number % TENANTS}/n-{number // LARGE_EVERY % NAMESPACES:02d}"
 
 
 def namespaces() -> list[str]:
     """Return every namespace that a name may have, ascending."""
     found = {LARGE_NAMESPACE}
     found |= {
-        f"scale-{tenant}/n-{n:03d}" for tenant in range(1, TENANTS) for n in range(NAMESPACES)
+        f"scale-{tenant}/n-{n:02d}" for tenant in range(1, TENANTS) for n in range(NAMESPACES)
     }
     return sorted(found)

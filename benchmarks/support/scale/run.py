@@ -92,6 +92,7 @@ class ScaleRun:
         self._directory = directory
         self._asked = asked
         self._settle_s = settle_s
+        self._exporter: asyncio.subprocess.Process | None = None
         self.state = RunState(directory, {key: getattr(asked, key) for key in Asked.__slots__})
 
     async def run(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class ScaleRun:
             await self._phase("failover", phases.failover)
             await self._phase("restart", phases.restart)
             await self._phase("snapshot", phases.snapshot)
-            await self._phase("export", phases.export)
+            await self._phase("export", lambda: self._export(phases))
             await self._phase("after", phases.after)
         return {name: found["result"] for name, found in self.state.phases.items()}
 
@@ -152,16 +153,23 @@ class ScaleRun:
             yield
             return
         await cluster.wait_ready(timeout_ms=READY_MS)
-        process = await asyncio.create_subprocess_exec(
+        self._exporter = await asyncio.create_subprocess_exec(
             *_export_command(self._directory, cluster, "--follow"),
             stdout=asyncio.subprocess.DEVNULL,
         )
         try:
             yield
         finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+            await self._end_exporter()
+
+    async def _end_exporter(self) -> None:
+        if self._exporter is not None and self._exporter.returncode is None:
+            self._exporter.terminate()
+            await self._exporter.wait()
+
+    async def _export(self, phases: Phases) -> dict[str, Any]:
+        await self._end_exporter()  # An export has one writer at a time.
+        return await phases.export()
 
     async def _load(self, cluster: LocalCluster, phases: Phases) -> dict[str, Any]:
         asked, folder = self._asked, self._directory / "load"
@@ -236,10 +244,14 @@ class Phases:
         return found
 
     async def wait_complete(self) -> None:
-        """Return when every view has what its group has committed."""
+        """Return when every replica is open and its view has what its group has committed."""
         endpoints = [node.grpc for node in self._cluster.plan.of_kind("shard-node")]
+        expected = self._asked.shards * self._asked.replicas
         async with timeout(COMPLETE_S), ShardNodes(endpoints) as nodes:
-            while await nodes.views_behind():  # noqa: ASYNC110 -- processes of their own.
+            while True:
+                replicas = sum(len(status.replicas) for status in await nodes.statuses())
+                if replicas >= expected and not await nodes.views_behind():
+                    return
                 await asyncio.sleep(POLL_S)
 
     async def at_rest(self) -> dict[str, Any]:
