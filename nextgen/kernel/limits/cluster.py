@@ -428,8 +428,8 @@ DELETION_ATTEMPTS_PER_TERM_MAX = 2**32
 JOURNAL_SEGMENT_BYTES = 8 * 1024 * 1024
 """One preallocated journal file: room for the largest entry twice, and the unit that is cut."""
 
-JOURNAL_CACHE_BYTES = 8 * 1024 * 1024
-"""Newest payloads that one journal keeps in memory, for followers that keep up."""
+JOURNAL_CACHE_BYTES = 2 * 1024 * 1024
+"""Newest payloads that one journal keeps in memory, for views and followers that keep up."""
 
 JOURNAL_PENDING_BYTES_MAX = 128 * 1024 * 1024
 """Bytes one journal holds that are not on disk yet. Reached only when the disk is full or

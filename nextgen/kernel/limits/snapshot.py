@@ -1,4 +1,4 @@
-"""Upper bounds of snapshots and of the log that is kept."""
+"""Upper bounds of snapshots, of the log that is kept, and of all views of a process together."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ SNAPSHOTS_KEPT_MAX = 2
 VIEW_PACE_BYTES = 4 * 1024 * 1024
 """Bytes of a copied view that are written between two syncs: a concurrent sync of a journal waits
 for no more than these."""
+
+VIEW_CACHES_BYTES = 128 * 1024 * 1024
+"""SQLite's memory of all connections of a process, beyond which page caches give up pages before
+they take more: a node with 64 shards needs no more memory when their views have grown. The system
+caches the files besides."""
 
 # Their way to a follower -----------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from nextgen.kernel.limits.cluster import (
     VIEW_CHECKPOINT_PAGES,
     VIEW_READERS_MAX,
 )
+from nextgen.kernel.limits.snapshot import VIEW_CACHES_BYTES
 from nextgen.replication.ports import AppliedPoint, ViewDigest
 from nextgen.replication.view.digest import DIGEST_VERSION, digest_of, plus, scan, stored_of
 
@@ -165,8 +166,9 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 def _set_up(connection: sqlite3.Connection, pragmas: Sequence[str]) -> sqlite3.Connection:
     """Return ``connection`` with ``pragmas`` in force; close it if its file refuses one."""
+    # The limit is the process's, whichever connection sets it.
     try:
-        for pragma in pragmas:
+        for pragma in (*pragmas, f"soft_heap_limit={VIEW_CACHES_BYTES}"):
             connection.execute(f"PRAGMA {pragma}").close()
     except BaseException:
         connection.close()

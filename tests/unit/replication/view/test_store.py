@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -161,6 +163,37 @@ def test_view_readers_max_read_at_a_time_and_one_more_waits_for_them(
     with view.read_transaction() as consistent:
         assert consistent.execute(text("SELECT count(*) FROM names")).scalar_one() == 0
     view.close()
+
+
+def test_page_caches_of_all_views_have_one_bound(tmp_path: Path) -> None:
+    """However many views a process has, and however large they are. In a process of its own, of
+    which nothing else has grown."""
+    reading = """
+import sys
+from pathlib import Path
+from nextgen.replication.view import database
+from tests.support.logs.views import open_view
+database.VIEW_CACHES_BYTES = int(sys.argv[1])
+views = [open_view(Path(sys.argv[2]) / str(number)) for number in range(5)]
+rows = [(f"{number:080d}", 1) for number in range(50_000)]
+for view in views:
+    writer = view._database.writer
+    with writer.begin():
+        database.driver_of(writer).executemany("INSERT INTO names VALUES (?, ?)", rows)
+    view.make_durable()
+pages = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+before = pages()
+for view in views:
+    view.reader().exec_driver_sql("SELECT count(*), max(length(name) + seen) FROM names").one()
+print(pages() - before)
+"""
+
+    def grown(bound: int, folder: str) -> int:
+        command = [sys.executable, "-c", reading, str(bound), str(tmp_path / folder)]
+        return int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    assert grown(2 * 2**20, "bound") < 5 * 2**20
+    assert grown(2**30, "unbound") > 15 * 2**20, "it is the bound that keeps them small"
 
 
 def test_readers_cannot_write(view: ViewStore) -> None:
