@@ -133,7 +133,18 @@ class LeaderTerm:
         active = self.pending.membership.active_shard_nodes()
         node_ids = self._nodes.shard_nodes().intersection(active)
         node_ids -= self.pending.exclusions.node_ids
-        return PlanContext(node_ids, self._plan.replication_factor, self._clock.unix_ms())
+        nodes = self.pending.membership.nodes
+        zones = {node_id: nodes[node_id].zone for node_id in node_ids}
+        now_ms = self._clock.unix_ms()
+        sizes = self.slot_mover.sizes
+        return PlanContext(
+            node_ids,
+            self._plan.replication_factor,
+            now_ms,
+            zones,
+            rows=sizes.rows(),
+            disk_free=sizes.disk_free(),
+        )
 
     def propose(self, events: Sequence[ClusterEvent]) -> asyncio.Future[Commit]:
         """Propose one decision's events and return the future of their commit.
@@ -353,11 +364,11 @@ class LeaderTerm:
             )
             self.propose(decision.events)
 
-    def take_sizes(self, report: cluster_pb.ShardSizes) -> None:
+    def take_sizes(self, node_id: str, report: cluster_pb.ShardSizes) -> None:
         """Take the sizes of the shards that a node leads."""
         shard_map = self.pending.shard_map
         if shard_map is not None:
-            self.slot_mover.sizes.take(report.shards, shard_map.shard_ids)
+            self.slot_mover.sizes.take(node_id, report, shard_map.shard_ids)
 
     def stop(self, error: MetadataError) -> None:
         """End the term, and every stream with ``error``."""

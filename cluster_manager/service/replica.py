@@ -238,7 +238,7 @@ class ClusterManager:
                 leader_term.slot_mover.take_report(connection, message.slot_move)
             case "shard_sizes":
                 _check_may_report(connection)
-                leader_term.take_sizes(message.shard_sizes)
+                leader_term.take_sizes(connection.node_id, message.shard_sizes)
             case _:
                 raise InvalidRequest("a message of a kind that is not known here")
 

@@ -89,6 +89,9 @@ class RaftGroups:
             _logger.warning("data of a removed replica stays", why=str(error))
             return ()
 
+    def disk_free_bytes(self) -> int:
+        return self._host.disk_free_bytes()
+
     async def set_peer(self, node_id: NodeId, host: str, port: int) -> None:
         await self._host.set_peer_address(node_id, host, port)
 

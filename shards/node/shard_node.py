@@ -84,6 +84,10 @@ class Groups(Protocol):
         """
         ...
 
+    def disk_free_bytes(self) -> int:
+        """Return the bytes that may still be written to the disk of the groups."""
+        ...
+
     async def set_peer(self, node_id: NodeId, host: str, port: int) -> None: ...
 
     async def store(self, known: ClusterUpdate) -> None:
@@ -116,7 +120,7 @@ class ShardNode:
         self._metrics = metrics
         self._replicas = replicas
         self._keepers: dict[int, MembershipKeeper] = {}
-        self._sizes = SizeReports(replicas, link.send, dependencies.clock)
+        self._sizes = SizeReports(replicas, link.send, groups.disk_free_bytes, dependencies.clock)
         self._changed = asyncio.Event()
         self._stored_concerns: _Concerns | None = None
         self._followed_table: SlotTable | None = None
@@ -355,6 +359,7 @@ class ShardNode:
         finally:
             self._learning_own = False
         self._link.send(NodeMessage(leader=report))
+        self._sizes.report(replica.shard_id)
 
     def _report_again(self) -> None:
         for shard_id, replica in self._replicas.items():

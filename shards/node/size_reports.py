@@ -23,10 +23,12 @@ class SizeReports:
         self,
         replicas: Mapping[int, Replica],
         send: Callable[[NodeMessage], object],
+        disk_free_bytes: Callable[[], int],
         clock: Clock,
     ) -> None:
         self._replicas = replicas
         self._send = send
+        self._disk_free_bytes = disk_free_bytes
         self._clock = clock
         self._counted: dict[int, tuple[int, int, float]] = {}
         """By shard: the term, the events that were committed at the last report, and when."""
@@ -37,15 +39,22 @@ class SizeReports:
             self.report()
             await asyncio.sleep(SHARD_SIZES_MS / 1_000)
 
-    def report(self) -> None:
-        """Send the sizes of the shards that this node leads, if it leads any."""
+    def report(self, only: int | None = None) -> None:
+        """Send the room on the disk, and the sizes of the shards that this node leads.
+
+        ``only``: of one shard, if this node leads it.
+        """
         sizes = [
             self._size(shard_id, replica)
             for shard_id, replica in sorted(self._replicas.items())
-            if replica.leader is not None and not replica.leader.state.term.is_over
+            if only in (None, shard_id)
+            and replica.leader is not None
+            and not replica.leader.state.term.is_over
         ]
-        if sizes:
-            self._send(NodeMessage(shard_sizes=ShardSizes(shards=sizes)))
+        if sizes or only is None:
+            free_bytes = self._disk_free_bytes()
+            report = ShardSizes(shards=sizes, disk_free_bytes=free_bytes)
+            self._send(NodeMessage(shard_sizes=report))
 
     def _size(self, shard_id: int, replica: Replica) -> ShardSize:
         leader = replica.leader

@@ -7,7 +7,7 @@ slot with exactly one owner at each moment: slots change hands only by moves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -17,8 +17,11 @@ from cluster_manager.domain.shard_map import Placement, ShardChanged, ShardMap
 from cluster_manager.domain.slot_moves.moves import SlotMoves
 from cluster_manager.domain.slot_moves.plans import Plan, PlanChanged, PlanKind, Plans
 from cluster_manager.domain.slot_moves.ranges import SlotRanges, mistake_in, slots_of
+from cluster_manager.domain.zone_spread import ZoneSpread
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
-from nextgen.kernel.limits.cluster import SHARDS_MAX
+from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES, SHARDS_MAX
+from nextgen.kernel.limits.placement import SLOT_ROW_BYTES
+from nextgen.kernel.limits.write import OUTCOME_WINDOW_MS
 from nextgen.kernel.routing.slots import SHARD_ID_MAX, SlotTable, preference_order, rebalanced
 
 SHARD_REMOVED = "shard_removed"
@@ -53,6 +56,12 @@ class PlanContext:
     node_ids: AbstractSet[str]
     replication_factor: int
     now_ms: int
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """The zone of each node that has one."""
+    rows: Mapping[int, int] = field(default_factory=dict)
+    """The rows of each shard that has reported them."""
+    disk_free: Mapping[str, int] = field(default_factory=dict)
+    """The bytes left on the disk of each node that has reported them."""
 
 
 @dataclass(slots=True)
@@ -95,10 +104,14 @@ def decide_plan(
             RejectionCode.NOT_ALLOWED,
             f"move {busy.move_id} of shards {busy.from_shard} and {busy.to_shard} is not over",
         )
-    draft = _draft(plans, shard_map, command)
+    draft = _draft(plans, moves, shard_map, command, context.now_ms)
     if isinstance(draft, Rejected):
         return draft
     refused = _refused(shard_map, draft, context)
+    if refused is not None:
+        return refused
+    changes = _map_changed(shard_map, draft, context)
+    refused = _without_room(shard_map, draft, changes, context)
     if refused is not None:
         return refused
     wanted = shard_map.table.runs_to(SlotTable(shard_map.version, tuple(draft.owners)))
@@ -118,7 +131,7 @@ def decide_plan(
     return Accepted(
         (
             *_leases_released(ledger, draft.removed),
-            *_map_changed(shard_map, draft, context),
+            *changes,
             PlanChanged(plan),
         )
     )
@@ -127,13 +140,15 @@ def decide_plan(
 def place_added(
     placements: Iterable[Placement],
     shard_ids: Sequence[int],
-    node_ids: AbstractSet[str],
-    replication_factor: int,
+    context: PlanContext,
 ) -> tuple[Placement, ...]:
     """Return placements of new shards on the nodes that have the fewest replicas now.
 
-    Which node leads depends on the first replicas likewise. Among equals the ring decides.
+    Each is spread over the zones as evenly as their nodes allow. The first replica is on that node
+    of the shard which has the fewest first ones. Among equals the ring decides.
     """
+    zone_of = {node: context.zones.get(node, "") for node in context.node_ids}
+    spread = ZoneSpread.of(zone_of.values(), context.replication_factor)
     first_replicas: Counter[str] = Counter()
     held: Counter[str] = Counter()
     for placement in placements:
@@ -141,9 +156,14 @@ def place_added(
         first_replicas.update(placement.staying[:1])
     placed = []
     for shard_id in shard_ids:
-        order = preference_order(f"shard-{shard_id}", tuple(node_ids))
-        nodes = sorted(order, key=held.__getitem__)[:replication_factor]
-        leader = min(nodes, key=lambda node: (first_replicas[node], nodes.index(node)))
+        order = preference_order(f"shard-{shard_id}", tuple(context.node_ids))
+        nodes: list[str] = []
+        while len(nodes) < context.replication_factor:
+            others = [node for node in order if node not in nodes]
+            nodes.append(
+                min(others, key=lambda n: (spread.with_one_more(nodes, n, zone_of), held[n]))
+            )
+        leader = min(nodes, key=lambda node: (first_replicas[node], held[node]))
         replicas = (leader, *(node for node in nodes if node != leader))
         first_replicas[leader] += 1
         held.update(replicas)
@@ -151,7 +171,9 @@ def place_added(
     return tuple(placed)
 
 
-def _draft(plans: Plans, shard_map: ShardMap, command: PlanSlots) -> _Draft | Rejected:
+def _draft(
+    plans: Plans, moves: SlotMoves, shard_map: ShardMap, command: PlanSlots, now_ms: int
+) -> _Draft | Rejected:
     draft = _Draft(list(shard_map.table.owners), set(plans.retired))
     match command.kind:
         case PlanKind.SPLIT:
@@ -168,7 +190,8 @@ def _draft(plans: Plans, shard_map: ShardMap, command: PlanSlots) -> _Draft | Re
             _add(draft, plans, shard_map, min(command.shards, SHARDS_MAX + 1))
             return draft
         case PlanKind.REMOVE_SHARD:
-            return _remove(draft, shard_map, command)
+            wait_ms = _asked_until_ms(plans, moves, command.shard_id) - now_ms
+            return _remove(draft, shard_map, command, wait_ms)
     assert_never(command.kind)
 
 
@@ -227,12 +250,19 @@ def _move_slots(draft: _Draft, shard_map: ShardMap, command: PlanSlots) -> _Draf
     return draft
 
 
-def _remove(draft: _Draft, shard_map: ShardMap, command: PlanSlots) -> _Draft | Rejected:
+def _remove(
+    draft: _Draft, shard_map: ShardMap, command: PlanSlots, wait_ms: int
+) -> _Draft | Rejected:
     shard_id = command.shard_id
     unknown = _unknown(shard_map, shard_id)
     if unknown is not None:
         return unknown
     if not shard_map.table.slots_of(shard_id):
+        if wait_ms > 0:
+            return _not_allowed(
+                f"retries of commands may still ask shard {shard_id} for first outcomes: try again "
+                f"in {-(-wait_ms // 1_000)} s"
+            )
         draft.removed.append(shard_id)
         draft.retired.discard(shard_id)
         return draft
@@ -241,6 +271,13 @@ def _remove(draft: _Draft, shard_map: ShardMap, command: PlanSlots) -> _Draft | 
         return _not_allowed(f"nobody would have the slots of shard {shard_id}: add another first")
     draft.retired.add(shard_id)
     return _evened(draft, shard_map, others)
+
+
+def _asked_until_ms(plans: Plans, moves: SlotMoves, shard_id: int) -> int:
+    """Return until when (Unix time) retries may ask a shard for what it decided."""
+    gave = {move.plan_id for move in moves.moves.values() if move.from_shard == shard_id}
+    ended = (plan.ended_at_ms for plan in plans.plans.values() if plan.plan_id in gave)
+    return max(ended, default=0) + OUTCOME_WINDOW_MS
 
 
 def _evened(draft: _Draft, shard_map: ShardMap, shard_ids: AbstractSet[int]) -> _Draft | Rejected:
@@ -289,11 +326,36 @@ def _map_changed(
 ) -> tuple[ShardChanged, ...]:
     if not draft.added and not draft.removed:
         return ()
-    placed = place_added(
-        shard_map.placements, draft.added, context.node_ids, context.replication_factor
-    )
+    placed = place_added(shard_map.placements, draft.added, context)
     change = ShardChanged(shard_map.version + 1, changed=placed, removed=tuple(draft.removed))
     return (change,)
+
+
+def _without_room(
+    shard_map: ShardMap, draft: _Draft, changes: Sequence[ShardChanged], context: PlanContext
+) -> Rejected | None:
+    """Refuse a plan that brings more rows to a node than fit on its disk, by estimate."""
+    placed = {each.shard_id: each for each in shard_map.placements}
+    placed.update((each.shard_id, each) for change in changes for each in change.changed)
+    slots = Counter(shard_map.table.owners)
+    brought: Counter[str] = Counter()
+    moving = Counter(
+        (source, target)
+        for source, target in zip(shard_map.table.owners, draft.owners, strict=True)
+        if source != target
+    )
+    for (source, target), count in moving.items():
+        rows = context.rows.get(source, 0) * count // slots[source]
+        for node_id in placed[target].named:
+            brought[node_id] += rows * SLOT_ROW_BYTES
+    for node_id, more in sorted(brought.items()):
+        left = context.disk_free.get(node_id)
+        if left is not None and more > max(0, left - DISK_RESERVE_BYTES):
+            return _not_allowed(
+                f"the plan brings some {more >> 20:,} MiB to {node_id}, which has "
+                f"{left >> 20:,} MiB of its disk left"
+            )
+    return None
 
 
 def _leases_released(ledger: Ledger, shard_ids: Sequence[int]) -> tuple[CapacityLeaseReleased, ...]:

@@ -366,6 +366,10 @@ SLOT_MOVE_ROWS_MAX = 50_000
 """Rows that one move of a plan takes along, by estimate: a few seconds of copying, so that a stop
 loses little. A single slot may have more."""
 
+SLOT_ROW_BYTES = 500
+"""Bytes of disk for which a row of moving slots counts, in the log and in the view together, when a
+plan is compared with the room on a node's disk."""
+
 SLOT_MOVE_SLOTS_MAX = 1_024
 """Slots that one move of a plan takes along, however few rows they have."""
 

@@ -403,6 +403,10 @@ class PySyncObjHost:
     def _event_level_of(self, node_id: NodeId) -> int:
         return EVENT_LEVEL if node_id == self._node_id else self._mesh.peer_event_level(node_id)
 
+    def disk_free_bytes(self) -> int:
+        """Return the bytes that may still be written to the disk of this process's groups."""
+        return self._environment.free_bytes(self._data_directory)
+
     def _store_event_levels(self, levels: Mapping[NodeId, int]) -> None:
         # One worker writes them, in order; a stop waits for it. What a disk refused is
         # tried again with the next hello.

@@ -104,10 +104,12 @@ class NodeHeartbeat(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class ShardSizes(_message.Message):
-    __slots__ = ("shards",)
+    __slots__ = ("shards", "disk_free_bytes")
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     shards: _containers.RepeatedCompositeFieldContainer[ShardSize]
-    def __init__(self, shards: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ...) -> None: ...
+    disk_free_bytes: int
+    def __init__(self, shards: _Optional[_Iterable[_Union[ShardSize, _Mapping]]] = ..., disk_free_bytes: _Optional[int] = ...) -> None: ...
 
 class ShardSize(_message.Message):
     __slots__ = ("shard_id", "term", "topics", "rows", "commands_per_second")

@@ -95,15 +95,18 @@ def test_a_shard_is_split_merged_and_removed_under_load_and_no_request_fails(
         after_split = shards(nextgen)
         assert "is done" in nextgen.run("shards", "merge", "2", "3").stdout
         after_merge = shards(nextgen)
-        removed = nextgen.json("shards", "remove", "2")
+        refused = nextgen.refused("shards", "remove", "2")
+        added = nextgen.json("shards", "add")
+        removed = nextgen.json("shards", "remove", "4")
 
     assert dry["slots"] == split["slots"] == 4_096
     assert split["plan"]["added"] == [3]
     assert (split["plan"]["phase"], split["slots_left"]) == ("done", 0)
     assert after_split == {1: 4_096, 2: 8_192, 3: 4_096}
     assert after_merge == {1: 4_096, 2: 0, 3: 12_288}
-    assert removed["plan"]["removed"] == [2]
-    assert shards(nextgen) == {1: 4_096, 3: 12_288}
+    assert "first outcomes" in refused
+    assert added["plan"]["added"] == removed["plan"]["removed"] == [4]
+    assert shards(nextgen) == {1: 4_096, 2: 0, 3: 12_288}
     assert load.failures == []
     assert load.lookups > 20
     printed = nextgen.run("topics", "list", "acme/orders", "--limit", "0", "--json").stdout

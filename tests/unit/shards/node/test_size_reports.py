@@ -35,7 +35,7 @@ class Replica:
 def reported(replicas: dict[int, Any]) -> tuple[SizeReports, Clock, list[NodeMessage]]:
     sent: list[NodeMessage] = []
     clock = Clock()
-    return SizeReports(replicas, sent.append, clock), clock, sent  # type: ignore[arg-type]
+    return SizeReports(replicas, sent.append, lambda: 9_000, clock), clock, sent  # type: ignore[arg-type]
 
 
 def test_the_led_shards_are_reported_in_one_message() -> None:
@@ -51,12 +51,25 @@ def test_the_led_shards_are_reported_in_one_message() -> None:
     assert shown == [(1, 7, 30, 63), (3, 4, 30, 63)]
 
 
-def test_a_node_that_leads_nothing_reports_nothing() -> None:
+def test_one_shard_is_reported_alone() -> None:
+    sizes, _, sent = reported({3: Replica(), 1: Replica(7), 2: Replica(leads=False)})
+
+    sizes.report(3)
+    sizes.report(2)
+    sizes.report(9)
+
+    (message,) = sent
+    assert [each.shard_id for each in message.shard_sizes.shards] == [3]
+
+
+def test_a_node_that_leads_nothing_reports_its_disk() -> None:
     sizes, _, sent = reported({2: Replica(leads=False)})
 
     sizes.report()
 
-    assert sent == []
+    (message,) = sent
+    assert list(message.shard_sizes.shards) == []
+    assert message.shard_sizes.disk_free_bytes == 9_000
 
 
 def test_the_rate_is_of_the_time_between_two_reports_of_one_term() -> None:

@@ -13,7 +13,7 @@ from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.slots import SlotTable
 
 NODES = ("a", "b", "c")
-CONTEXT = PlanContext(frozenset(NODES), replication_factor=2, now_ms=5_000)
+CONTEXT = PlanContext(frozenset(NODES), replication_factor=2, now_ms=1_000_000)
 
 
 def cluster(shards: int = 3, *, version: int = 7) -> ClusterState:

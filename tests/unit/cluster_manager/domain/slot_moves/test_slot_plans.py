@@ -31,7 +31,7 @@ from cluster_manager.domain.slot_moves.plans import (
     evolve,
 )
 from nextgen.kernel.events.decider import Rejected, RejectionCode
-from nextgen.kernel.limits.cluster import SHARDS_MAX, SLOT_COUNT
+from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES, SHARDS_MAX, SLOT_COUNT
 from nextgen.kernel.limits.placement import (
     SLOT_MOVE_REASON_CHARACTERS_MAX,
     SLOT_MOVE_ROWS_MAX,
@@ -39,7 +39,9 @@ from nextgen.kernel.limits.placement import (
     SLOT_MOVES_AT_ONCE,
     SLOT_MOVES_UNSIZED_SLOTS,
     SLOT_PLANS_KEPT,
+    SLOT_ROW_BYTES,
 )
+from nextgen.kernel.limits.write import OUTCOME_WINDOW_MS
 from nextgen.kernel.routing.slots import SHARD_ID_MAX, SlotRun
 from tests.unit.cluster_manager.domain.slot_moves.slot_worlds import (
     CONTEXT,
@@ -296,11 +298,72 @@ def test_new_shards_need_as_many_nodes_as_replicas() -> None:
 def test_new_shards_go_to_the_nodes_with_the_fewest_replicas_and_leaders() -> None:
     placements = cluster(3).shard_map.placements
 
-    placed = place_added(placements, range(4, 10), {"a", "b", "c", "d"}, 2)
+    context = dataclasses.replace(CONTEXT, node_ids=frozenset({"a", "b", "c", "d"}))
+
+    placed = place_added(placements, range(4, 10), context)
 
     held = Counter(node for each in (*placements, *placed) for node in each.replicas)
     assert max(held.values()) - min(held.values()) <= 1
     assert Counter(each.replicas[0] for each in placed)["d"] >= 2
+
+
+def test_new_shards_are_spread_over_zones_as_evenly_as_these_have_nodes() -> None:
+    zones = {"a": "east", "b": "east", "c": "east", "d": "west"}
+    context = dataclasses.replace(CONTEXT, node_ids=frozenset(zones), zones=zones)
+
+    placed = place_added((), range(1, 9), context)
+
+    for placement in placed:
+        assert {zones[node] for node in placement.replicas} == {"east", "west"}
+
+
+def test_a_shard_is_not_removed_while_retries_may_ask_it_for_first_outcomes() -> None:
+    state = carried_out(planned(cluster(), wish(PlanKind.MERGE, shard_id=3, into_shard=1)))
+    ended_at_ms = state.plans.latest.ended_at_ms
+    remove = wish(PlanKind.REMOVE_SHARD, shard_id=3)
+
+    def decided(later_ms: int) -> object:
+        context = dataclasses.replace(CONTEXT, now_ms=ended_at_ms + later_ms)
+        return decide_plan_slots(state, remove, context)
+
+    refused = decided(OUTCOME_WINDOW_MS - 1_500)
+    assert isinstance(refused, Rejected)
+    assert "try again in 2 s" in refused.message
+    assert not isinstance(decided(OUTCOME_WINDOW_MS), Rejected)
+
+
+def test_a_plan_that_does_not_fit_on_a_disk_is_refused() -> None:
+    state = cluster(2)
+    command = wish(PlanKind.MERGE, shard_id=1, into_shard=2)
+    (first, second) = state.shard_map.placement(2).replicas
+    rows = 1_000_000
+    needed = DISK_RESERVE_BYTES + rows * SLOT_ROW_BYTES
+
+    def decided(**free: int) -> object:
+        context = dataclasses.replace(CONTEXT, rows={1: rows, 2: 5 * rows}, disk_free=free)
+        return decide_plan_slots(state, command, context)
+
+    assert not isinstance(decided(**{first: needed, second: needed}), Rejected)
+    assert not isinstance(decided(**{first: needed}), Rejected), "of the other nothing is known"
+    refused = decided(**{first: needed, second: needed - 1})
+    assert isinstance(refused, Rejected)
+    assert f"some 476 MiB to {second}" in refused.message
+    other = next(node for node in ("a", "b", "c") if node not in (first, second))
+    assert not isinstance(decided(**{other: 1}), Rejected)
+
+
+def test_half_of_a_shard_needs_half_of_the_room_on_the_nodes_of_the_new_shard() -> None:
+    rows = 1_000_000
+    command = wish(PlanKind.SPLIT, shard_id=1)
+
+    def decided(free_bytes: int) -> object:
+        free = dict.fromkeys(("a", "b", "c"), free_bytes)
+        context = dataclasses.replace(CONTEXT, rows={1: rows}, disk_free=free)
+        return decide_plan_slots(cluster(2), command, context)
+
+    needed = DISK_RESERVE_BYTES + rows // 2 * SLOT_ROW_BYTES
+    assert not isinstance(decided(needed), Rejected)
+    assert isinstance(decided(needed - 1), Rejected)
 
 
 def test_a_plan_waits_for_leaders_of_its_shards() -> None:

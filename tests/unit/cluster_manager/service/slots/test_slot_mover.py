@@ -312,6 +312,19 @@ async def test_sizes_of_a_deposed_leader_and_of_unknown_shards_are_ignored(
     assert sizes == {1: 200, 2: 0}
 
 
+async def test_a_plan_that_does_not_fit_on_a_disk_is_refused(one: ManagerUnderTest) -> None:
+    shards = await Shards.joined(one)
+    await shards.sizes(shards.a, 1, 8_192 * 500)
+    # Of a disk of which nothing is known nothing is said.
+    assert (await plan(one, "merge", shard_id=1, into_shard=2, dry_run=True)).slots == 8_192
+
+    full = cluster_pb.ShardSizes(disk_free_bytes=1_000_000)
+    one.manager.receive(shards.b, cluster_pb.NodeMessage(shard_sizes=full))
+
+    with pytest.raises(Refused, match="MiB to b, which has 0 MiB of its disk left"):
+        await plan(one, "merge", shard_id=1, into_shard=2)
+
+
 async def test_slot_move_stalled_ms_without_news_a_move_is_taken_back(
     one: ManagerUnderTest,
 ) -> None:
