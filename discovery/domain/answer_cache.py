@@ -13,8 +13,8 @@ answer from the cache was true at ``position`` or later, and ``until`` bounds ho
 
 Ending many answers at once must not search for them, so an answer refers to the *permit* of its
 shard and broker session. Renewing or ending a permit renews or ends all its answers: each look-up
-compares ``permit.until`` with the time. Answers without a valid permit are removed when they are
-looked up, or with the older of two generations.
+compares ``permit.until`` with the time. Answers without a valid permit are given up with the older
+of the two generations of the store (ADR 0156).
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from discovery.domain.answer_store import AnswerStore, Found
+from nextgen.kernel.limits.discovery import (
+    DISCOVERY_CACHE_AT_HAND_MAX,
+    DISCOVERY_CACHE_SHARED_MAX,
+)
 
 NEVER = float("-inf")
 
@@ -101,7 +107,7 @@ class _Shard:
         self.permits: dict[str, _Permit] = {}
 
 
-_Entry = tuple[bytes, _Permit]
+_Entry = Found[_Permit]
 
 
 class AnswerCache:
@@ -119,17 +125,19 @@ class AnswerCache:
         answers_max: int,
         aliases_max: int,
         deltas_max: int,
+        at_hand_max: int = DISCOVERY_CACHE_AT_HAND_MAX,
+        shared_max: int = DISCOVERY_CACHE_SHARED_MAX,
         route_of: Callable[[str], Route] = lambda _url: NO_ROUTE,
     ) -> None:
-        assert answers_max >= 2, "there are two generations"
         self._facts_of = facts_of
         self._route_of = route_of
         self._route_missing: RouteMissing = lambda _name, _now: NO_ROUTE
-        self._generation_max = answers_max // 2
+        self._store: AnswerStore[_Permit] = AnswerStore(
+            answers_max=answers_max, at_hand_max=at_hand_max, shared_max=shared_max
+        )
+        self._at_hand = self._store.at_hand
         self._aliases_max = aliases_max
         self._deltas_max = deltas_max
-        self._young: dict[str, _Entry] = {}
-        self._old: dict[str, _Entry] = {}
         self._aliases: dict[str, str] = {}
         self._shards: dict[int, _Shard] = {}
 
@@ -137,7 +145,7 @@ class AnswerCache:
         return f"<AnswerCache answers={len(self)} shards={len(self._shards)}>"
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self._store)
 
     def position(self, shard_id: int) -> int:
         """Return the position up to which the shard's deltas were applied; 0 if it is not followed
@@ -150,13 +158,15 @@ class AnswerCache:
 
         The answer at such a place is empty.
         """
-        young = self._young
+        at_hand, find = self._at_hand, self._store.find
         answers: list[bytes] = []
         missing: list[int] = []
         for name in names:
-            entry = young.get(name)
+            entry = at_hand.get(name)
+            if entry is None:
+                entry = find(name)
             if entry is None or entry[1].until <= now:
-                entry = self._find(name, now)
+                entry = self._by_alias(name, now)
                 if entry is None:
                     missing.append(len(answers))
                     answers.append(b"")
@@ -169,12 +179,14 @@ class AnswerCache:
 
         It is valid only in this turn of the event loop.
         """
-        entry = self._young.get(name)
-        if entry is None or entry[1].until <= now:
-            entry = self._find(name, now)
+        entry = self._at_hand.get(name)
+        permit = self._store.find_permit(name) if entry is None else entry[1]
+        if permit is None or permit.until <= now:
+            entry = self._by_alias(name, now)
             if entry is None:
                 return self._route_missing(name, now)
-        return entry[1].route
+            permit = entry[1]
+        return permit.route
 
     def route_missing_by(self, route_missing: RouteMissing) -> None:
         """Use ``route_missing`` for the routes of names without a cached answer.
@@ -199,8 +211,7 @@ class AnswerCache:
         if not permit.route and facts.broker_url:
             # Not of the first answer alone: a session may begin before its broker speaks Pulsar.
             permit.route = self._route_of(facts.broker_url)
-        self._old.pop(facts.topic, None)
-        self._keep(facts.topic, (encoded, permit))
+        self._store.put(facts.topic, encoded, permit, topic_id=facts.topic_id)
         return True
 
     def is_outdated(self, shard_id: int, facts: AnswerFacts) -> bool:
@@ -265,26 +276,16 @@ class AnswerCache:
                     ended += 1
         return ended
 
-    def _find(self, name: str, now: float) -> _Entry | None:
-        """Find an answer that is not in the young generation under this name, and move it there."""
-        topic = self._aliases.get(name, name)
-        entry = self._young.get(topic)
-        if entry is None:
-            entry = self._old.pop(topic, None)
-            if entry is None:
-                return None
-            self._keep(topic, entry)
-        # An expired answer is kept: the stream may come back and renew its permit.
-        return entry if entry[1].until > now else None
-
-    def _keep(self, topic: str, entry: _Entry) -> None:
-        if len(self._young) >= self._generation_max:
-            self._old = self._young
-            self._young = {}
-        self._young[topic] = entry
+    def _by_alias(self, name: str, now: float) -> _Entry | None:
+        """Return the valid answer about what ``name`` is another spelling of, None without one."""
+        topic = self._aliases.get(name)
+        if topic is None:
+            # An expired answer is kept: the stream may come back and renew its permit.
+            return None
+        entry = self._at_hand.get(topic) or self._store.find(topic)
+        return entry if entry is not None and entry[1].until > now else None
 
     def _remove_outdated(self, delta: Delta) -> None:
-        for generation in (self._young, self._old):
-            entry = generation.get(delta.topic)
-            if entry is not None and delta.outdates(self._facts_of(entry[0])):
-                del generation[delta.topic]
+        answer = self._store.peek(delta.topic)
+        if answer is not None and delta.outdates(self._facts_of(answer)):
+            self._store.remove(delta.topic)

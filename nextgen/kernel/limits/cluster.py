@@ -219,8 +219,8 @@ LINK_OUTBOX_MESSAGES_MAX = 10_000
 ENDED_SESSIONS_MAX = 10_000
 """Broker sessions remembered as ended; far more than can still have cached answers."""
 
-DISCOVERY_CACHE_ANSWERS_MAX = 250_000
-"""Answers one discovery process keeps; about 600 bytes each."""
+DISCOVERY_CACHE_ANSWERS_MAX = 1_000_000
+"""Answers one discovery process keeps; about 300 bytes each (ADR 0156)."""
 
 DISCOVERY_CACHE_ALIASES_MAX = 50_000
 """Other spellings of cached names that one discovery process keeps."""

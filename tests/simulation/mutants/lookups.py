@@ -7,6 +7,7 @@ from discovery.adapters.servers.pulsar_connection import DiscoveryConnection
 from discovery.adapters.shard_changes.leased_assignments import LeasedAssignments
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache, Delta
+from discovery.domain.answer_store import AnswerStore
 from discovery.service.lookups.line import LookupLine
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.lookups.shard_lookups import ShardLookups
@@ -24,6 +25,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 _FRESHNESS = "tests/unit/discovery/service/test_lookup_freshness.py"
 _CACHE = ("tests/unit/discovery/domain/test_answer_cache.py",)
+_STORE = ("tests/unit/discovery/domain/test_answer_store.py",)
 _LEASE = (
     "tests/unit/shards/watches/test_change_lease.py",
     "tests/unit/shards/watches/test_lease_waits.py",
@@ -105,15 +107,15 @@ _CACHE_MUTANTS = (
     Mutant(
         "cache-finds-after-its-time",
         "A5",
-        "an answer that was not used lately is given until its time is over as well",
-        (Edit(AnswerCache, "_find", "entry if entry[1].until > now else None", "entry"),),
+        "an answer is given by another spelling until its time is over as well",
+        (Edit(AnswerCache, "_by_alias", " and entry[1].until > now", ""),),
         _CACHE,
     ),
     Mutant(
         "cache-routes-after-its-time",
         "A5",
         "a route is given until its time is over",
-        (Edit(AnswerCache, "route", " or entry[1].until <= now", ""),),
+        (Edit(AnswerCache, "route", " or permit.until <= now", ""),),
         _CACHE,
     ),
     Mutant(
@@ -141,22 +143,67 @@ _CACHE_MUTANTS = (
         "cache-keeps-two-answers",
         "A5",
         "of two answers about a topic the later replaces the earlier",
-        (Edit(AnswerCache, "insert", "self._old.pop(facts.topic, None)", "pass"),),
-        _CACHE,
+        (Edit(AnswerStore, "put", "self.remove(topic)", "pass"),),
+        _STORE,
     ),
     Mutant(
         "cache-looks-at-the-young-only",
         "A5",
         "a change also takes away an answer that was not used lately",
-        (Edit(AnswerCache, "_remove_outdated", "(self._young, self._old)", "(self._young,)"),),
+        (Edit(AnswerStore, "peek", " or self._old.get(topic)", ""),),
         _CACHE,
     ),
     Mutant(
         "cache-grows-without-bound",
         "A5",
         "a bounded number of answers is kept",
-        (Edit(AnswerCache, "_keep", "len(self._young) >= self._generation_max", "False"),),
+        (Edit(AnswerStore, "put", "len(self) >= self._answers_max", "False"),),
         _CACHE,
+    ),
+    Mutant(
+        "cache-keeps-at-hand-what-it-removed",
+        "A5",
+        "an answer that is replaced or outdated is not at hand any more",
+        (Edit(AnswerStore, "remove", "self.at_hand.pop(topic, None)", "pass"),),
+        (*_CACHE, *_STORE),
+    ),
+    Mutant(
+        "cache-keeps-at-hand-what-it-gives-up",
+        "A5",
+        "an answer that is dropped is not at hand any more",
+        (Edit(AnswerStore, "_evict", "self.at_hand.pop", "self.at_hand.get"),),
+        _STORE,
+    ),
+    Mutant(
+        "cache-shares-between-permits",
+        "A5, A6",
+        "an answer depends on the permit of its own shard and session",
+        (
+            Edit(
+                AnswerStore, "_share", "self._tags.get((permit, common))", "self._tags.get(common)"
+            ),
+            Edit(
+                AnswerStore,
+                "_share",
+                "self._tags[permit, common] = tag",
+                "self._tags[common] = tag",
+            ),
+        ),
+        _STORE,
+    ),
+    Mutant(
+        "cache-gives-a-tag-away-that-is-in-use",
+        "A5",
+        "a common part is kept as long as an answer refers to it",
+        (Edit(AnswerStore, "_release", "if not shared.uses:", "if True:"),),
+        _STORE,
+    ),
+    Mutant(
+        "cache-mistakes-a-length-for-its-mark",
+        "A5",
+        "an answer comes back byte for byte, whatever its length is",
+        (Edit(AnswerStore, "_packed", "_MARK in answer[:start] or ", ""),),
+        _STORE,
     ),
     Mutant(
         "cache-remembers-every-spelling",

@@ -314,16 +314,15 @@ def test_discovery_cache_aliases_max_are_kept_and_one_more_begins_anew(cache):
         assert len(cache._aliases) == number % 3 + 1
 
 
-@pytest.mark.parametrize("answers_max", [2, 10, 100])
-def test_discovery_cache_answers_max_are_kept_and_one_more_drops_the_older_half(answers_max):
+@pytest.mark.parametrize("answers_max", [1, 2, 10, 100])
+def test_discovery_cache_answers_max_are_kept_and_one_more_drops_the_oldest(answers_max):
     cache = made(answers_max=answers_max)
     cache.reset(SHARD, 10)
     cache.renew(SHARD, 100.0)
     for number in range(3 * answers_max):
         insert(cache, facts(10, topic=f"t{number}"))
-        assert len(cache) <= answers_max
-        assert number != answers_max - 1 or len(cache) == answers_max
-        assert number != answers_max or len(cache) == answers_max // 2 + 1
+        assert len(cache) == min(number + 1, answers_max)
+        assert number < answers_max or given_answer(cache, f"t{number - answers_max}") is None
 
     assert given_answer(cache, f"t{3 * answers_max - 1}") is not None
 
@@ -338,6 +337,21 @@ def test_what_is_used_outlives_what_is_not():
         assert given_answer(cache, "used") is not None
 
     assert given_answer(cache, "t0") is None
+
+
+def test_a_delta_removes_an_answer_that_was_not_used_lately():
+    cache = made(answers_max=2)
+    cache.reset(SHARD, 10)
+    cache.renew(SHARD, 100.0)
+    for name in ("a", TOPIC, "b"):
+        insert(cache, facts(10, topic=name))
+    assert len(cache) == 2
+
+    cache.apply(SHARD, 12, [delta(12, epoch=2)])
+
+    assert len(cache) == 1
+    assert given_answer(cache) is None
+    assert given_answer(cache, "b") is not None
 
 
 TOPICS = ["a", "b"]
