@@ -85,6 +85,8 @@ Owner = TypeVar("Owner", bound=Hashable)
 Watch = TypeVar("Watch", bound=Hashable)
 
 _Bucket = dict[Owner, dict[Watch, None]]
+"""Watches by owner. One with a single watch is shared by all that watch's names, which nobody else
+watches, and is never changed: a manager follows a hundred thousand names by ten watches."""
 
 
 class _KindIndex(Generic[Owner, Watch]):
@@ -118,13 +120,13 @@ class ChangeIndex(Generic[Owner, Watch]):
         names: Collection[str] = (),
     ) -> None:
         """Add ``watch`` for ``names``, or, without names, for all names with ``prefix``."""
+        single: _Bucket[Owner, Watch] = {owner: {watch: None}}
         for kind in kinds:
             of_kind = self._kinds.setdefault(kind, _KindIndex())
             if not names:
-                by_prefix = of_kind.prefixes.setdefault(len(prefix), {})
-                by_prefix.setdefault(prefix, {}).setdefault(owner, {})[watch] = None
+                _add(of_kind.prefixes.setdefault(len(prefix), {}), prefix, single)
             for name in names:
-                of_kind.names.setdefault(name, {}).setdefault(owner, {})[watch] = None
+                _add(of_kind.names, name, single)
 
     def discard(
         self,
@@ -182,14 +184,32 @@ class ChangeIndex(Generic[Owner, Watch]):
                     yield watch
 
 
+def _add(
+    buckets: dict[str, _Bucket[Owner, Watch]], key: str, single: _Bucket[Owner, Watch]
+) -> None:
+    bucket = buckets.setdefault(key, single)
+    if bucket is single:
+        return
+    if _is_single(bucket):
+        bucket = buckets[key] = {owner: dict(watches) for owner, watches in bucket.items()}
+    for owner, watches in single.items():
+        bucket.setdefault(owner, {}).update(watches)
+
+
 def _discard(
     buckets: dict[str, _Bucket[Owner, Watch]], key: str, owner: Owner, watch: Watch
 ) -> None:
     bucket = buckets.get(key)
-    if bucket is None or owner not in bucket:
+    if bucket is None or watch not in bucket.get(owner, ()):
         return
-    bucket[owner].pop(watch, None)
+    if _is_single(bucket):
+        del buckets[key]
+        return
+    del bucket[owner][watch]
     if not bucket[owner]:
         del bucket[owner]
-    if not bucket:
-        del buckets[key]
+
+
+def _is_single(bucket: _Bucket[Owner, Watch]) -> bool:
+    """Return whether it has one watch, and may be the bucket of other names as well."""
+    return len(bucket) == 1 and all(len(watches) == 1 for watches in bucket.values())
