@@ -117,9 +117,8 @@ def _check_told(topic: _Topic, operation: Operation, index: LogIndex) -> Iterato
         event = (_SUBSCRIPTION_EVENTS[operation.kind], argument["subscription"])
         positions = [topic.subscriptions.get(event)]
     told = index.order_at(topic.name, operation.shard, operation.position)
-    # An answer that was repeated behind a move may name the shard before.
-    reached = operation.position if told is None else told
-    if any(each is None or each > reached for each in positions):
+    # An answer behind a move may name a shard that has not the topic there: it is the first one.
+    if any(each is None or (told is not None and each > told) for each in positions):
         text = (
             f"{operation.name}, {operation.kind} {dict(argument)} of {topic.name}, was "
             f"acknowledged at position {operation.position} and had not happened"

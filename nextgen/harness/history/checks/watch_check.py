@@ -150,6 +150,10 @@ class _Watch:
         position = snapshot.position
         if not self.in_snapshot:
             yield self._finding(f"received the end of a snapshot at {position} and none had begun")
+        if not position and not self.items and self.last_position:
+            # The shard has no part in the watch now; should it get one again, a reset comes first.
+            self.last_position, self.told_to = 0, None
+            return
         if position < self.last_position:
             yield self._finding(f"received a snapshot at {position} after {self.last_position}")
         expected = _items_at(self.index, self.concern, self.first.shard, position)

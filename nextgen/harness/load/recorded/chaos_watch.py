@@ -138,9 +138,7 @@ class _PublicWatcher:
     async def run(self) -> None:
         """Watch for ever."""
         for shard in self.positions:
-            self._recorder.write(
-                WatchOpened(self.name, shard, _WATCH, (self._kind.value,), self._prefix)
-            )
+            self._open(shard)
         async with Client(self._targets, timeout_ms=FIRST_ANSWER_TIMEOUT_MS) as client:
             watch: AsyncGenerator[Change[Any]] = _METHODS[self._kind](client, self._prefix)
             async with aclosing(watch) as changes:
@@ -152,8 +150,18 @@ class _PublicWatcher:
             if position:
                 self._recorder.write(WatchProgress(self.name, shard, _WATCH, position))
 
+    def _open(self, shard: int) -> None:
+        self._recorder.write(
+            WatchOpened(self.name, shard, _WATCH, (self._kind.value,), self._prefix)
+        )
+
     def _take(self, change: Change[Any]) -> None:
         shard = change.shard_id
+        told = parse_token(change.token) if change.kind is ChangeKind.PROGRESS else {shard: 0}
+        for each in told.keys() - self.positions.keys():
+            # The shard was added since.
+            self.positions[each] = 0
+            self._open(each)
         match change.kind:
             case ChangeKind.RESET:
                 self.positions[shard] = 0
@@ -167,7 +175,7 @@ class _PublicWatcher:
                 self.positions[shard] = change.position
                 self._recorder.write(WatchSnapshot(self.name, shard, _WATCH, change.position))
             case ChangeKind.PROGRESS:
-                self.positions.update(parse_token(change.token))
+                self.positions.update(told)
                 self.write_progress()
             case _:
                 self.positions[shard] = change.position
