@@ -30,6 +30,7 @@ from nextgen.kernel.routing.property_filter import (
     PropertyFilter,
     property_filter,
 )
+from nextgen.kernel.routing.slots import slots_digest
 from nextgen.replication.ports import ReplicatedLog
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.inventory_pb2 import (
@@ -126,10 +127,22 @@ class InventoryReader:
     async def list(self, request: ListRequest) -> ListResponse:
         """Return a page of the objects in this shard below a parent, by name; or their number.
 
+        It says which slots the shard had then.
+
         Raises:
             PositionAhead: This replica leads, a majority confirms it, and ``min_position`` is of no
                 event that exists.
         """
+        while True:
+            response = await self._list(request)
+            own = self._slots.own
+            self._slots.look(self._query)
+            if self._slots.own is own:
+                # Counting takes its time: the slots are those of before and behind it.
+                response.slots_digest = slots_digest(own.ranges if own is not None else ())
+                return response
+
+    async def _list(self, request: ListRequest) -> ListResponse:
         if request.limit > PAGE_ITEMS_MAX:
             raise InvalidRequest(
                 f"a page of {request.limit} items asked for, at most {PAGE_ITEMS_MAX} are allowed"

@@ -28,6 +28,7 @@ from nextgen.kernel.limits.listing import (
     NAME_IN_PAGE_BYTES_OVERHEAD,
 )
 from nextgen.kernel.routing.names import Domain, NamespaceName, parse_namespace, parse_tenant
+from nextgen.kernel.routing.slots import have_all_slots
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 from protos.nextgen.v1.inventory_pb2 import (
@@ -42,6 +43,9 @@ _LISTED_DOMAINS = frozenset(
 )
 _RETRY_PAUSE_MS = 100
 _STEP_ATTEMPT_MS = 5_000
+
+_COUNTS_MAX = 10
+"""Counts of one request, while slots move."""
 
 
 class ListingService:
@@ -96,10 +100,7 @@ class ListingService:
             prefix=request.prefix,
             count_only=True,
         )
-        shard_ids = self._shard_ids()
-        counts = await all_of(
-            [self._count_in(shard_id, listing, timeout_ms) for shard_id in shard_ids]
-        )
+        shard_ids, counts = await self._count(listing, timeout_ms)
         return pb.CountTopicsResponse(
             topics=sum(count.objects for count in counts),
             units=sum(count.units for count in counts),
@@ -217,15 +218,31 @@ class ListingService:
                 "begin the listing again"
             )
 
+    async def _count(
+        self, listing: shard_pb.ListRequest, timeout_ms: int
+    ) -> tuple[Sequence[int], list[shard_pb.CountedObjects]]:
+        """Count in every shard, once more if a slot moved between two counts."""
+        for _ in range(_COUNTS_MAX):
+            shard_ids = self._shard_ids()
+            answers = await all_of(
+                [self._count_in(shard_id, listing, timeout_ms) for shard_id in shard_ids]
+            )
+            if have_all_slots(
+                each.slots_digest if each.HasField("slots_digest") else None for each in answers
+            ):
+                return shard_ids, [each.counted for each in answers]
+            await asyncio.sleep(_RETRY_PAUSE_MS / 1_000)
+        raise Unavailable("slots move between shards: count again")
+
     async def _count_in(
         self, shard_id: int, listing: shard_pb.ListRequest, timeout_ms: int
-    ) -> shard_pb.CountedObjects:
+    ) -> shard_pb.ListResponse:
         response = await self._shards.call(
             shard_id, shard_pb.ShardRequest(list=listing), timeout_ms=timeout_ms
         )
         if not response.list.HasField("counted"):
             raise Unavailable(f"the leader of shard {shard_id} runs a release that cannot count")
-        return response.list.counted
+        return response.list
 
 
 async def _next_of_page(walk: OrderedWalk, deadline: Deadline) -> list[Entry]:

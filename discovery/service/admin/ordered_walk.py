@@ -11,6 +11,7 @@ replica, which must have reached the position of that first read (ADR 0079).
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from math import ceil, sqrt
@@ -21,6 +22,7 @@ from discovery.service.admin.deadline import all_of
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.listing import LIST_WALK_BYTES_MAX
+from nextgen.kernel.routing.slots import have_all_slots
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Item
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ListResponse, ShardRequest
 
@@ -34,6 +36,13 @@ _DEVIATIONS = 4
 each shard makes the whole page, all but a few times in ten thousand."""
 
 
+_RESTARTS_MAX = 20
+"""How often a batch is read again because slots moved meanwhile, before the caller is told."""
+
+_RESTART_PAUSE_S = 0.05
+"""A slot is between two shards for some milliseconds, and longer when one is behind."""
+
+
 class ShardCursor:
     """Listed entries of one shard that were not taken yet. ``position`` 0: nothing was read yet."""
 
@@ -42,6 +51,8 @@ class ShardCursor:
         self.position = position
         self.entries: list[Entry] = []
         self.has_more = True
+        self.digests: set[int | None] = set()
+        """Of the slots that the shard had for the answers whose entries are here."""
         self._after = after
         self._answer_entries = 0
         """Entries in the shard's last answer, which its bytes may have made shorter than its
@@ -69,6 +80,10 @@ class ShardCursor:
         else:
             response = await shards.call(self.shard_id, message, timeout_ms=timeout_ms)
             self.position = response.position
+        if not self.entries:
+            self.digests.clear()
+        has_digest = response.list.HasField("slots_digest")
+        self.digests.add(response.list.slots_digest if has_digest else None)
         listed = _entries(response.list)
         if listed:
             self._after = listed[-1][0]
@@ -79,6 +94,10 @@ class ShardCursor:
         # A shard node of an earlier release lists names with other prefixes too.
         matching = [entry for entry in listed if _matches(request, entry[0])]
         self.entries += matching
+
+    def begin_again(self, after: str) -> None:
+        """Forget what was read behind the name ``after``."""
+        self.entries, self.has_more, self._after, self._answer_entries = [], True, after, 0
 
     def take(self, end: str | None) -> Sequence[Entry]:
         """Remove and return the entries up to the name ``end``, None: all of them."""
@@ -111,6 +130,8 @@ class OrderedWalk:
         self._cursors = [
             ShardCursor(shard_id, after, known.get(shard_id, 0)) for shard_id in shard_ids
         ]
+        self._taken_to = after
+        """The last name that was taken."""
         self._request = request
         self._request.limit = _share(batch_items, len(shard_ids))
         self._request.bytes_max = max(1, LIST_WALK_BYTES_MAX // (2 * len(shard_ids)))
@@ -133,8 +154,13 @@ class OrderedWalk:
         Raises:
             MetadataError: A shard did not answer in time.
         """
+        restarts = 0
         while not self.is_done:
             await self._read_ahead(timeout_ms)
+            if not self._is_whole:
+                restarts += 1
+                await self._begin_again(restarts)
+                continue
             if any(cursor.has_more and not cursor.entries for cursor in self._cursors):
                 continue  # Nothing of what that shard listed has the prefix.
             ends = [cursor.entries[-1][0] for cursor in self._cursors if cursor.has_more]
@@ -142,8 +168,24 @@ class OrderedWalk:
             batch = [entry for cursor in self._cursors for entry in cursor.take(end)]
             if batch:
                 batch.sort(key=_name)
+                self._taken_to = batch[-1][0]
                 return batch
         return []
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the answers that are here are of all slots, each at one shard. A slot that moved
+        between two answers would have its names in both, or in none. Answers of one shard with
+        different slots add up to too much."""
+        return have_all_slots(digest for cursor in self._cursors for digest in cursor.digests)
+
+    async def _begin_again(self, restarts: int) -> None:
+        if restarts > _RESTARTS_MAX:
+            raise Unavailable("slots move between shards: list again")
+        for cursor in self._cursors:
+            cursor.begin_again(self._taken_to)
+        if restarts > 1:
+            await asyncio.sleep(_RESTART_PAUSE_S)
 
     async def _read_ahead(self, timeout_ms: int) -> None:
         """Read on at the shards of low cursors.

@@ -6,7 +6,7 @@ That is what Pulsar's binary protocol has: one frame. A namespace of any size is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from nextgen.client.cluster.view import ClusterView
@@ -17,6 +17,7 @@ from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAUL
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.property_filter import PropertyFilter
+from nextgen.kernel.routing.slots import have_all_slots
 from nextgen.kernel.routing.system_topics import is_system_topic
 from nextgen.kernel.routing.unit_names import unit_names
 from nextgen.pulsar.topic_lists.listed import matching_topics
@@ -27,6 +28,12 @@ from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
 
 _NAME_BYTES_OVERHEAD = 3
 """Tag and length of a name in a list: a length below 2**14 takes two bytes."""
+
+
+_LISTINGS_MAX = 10
+"""How often a namespace is listed for one request, while slots move."""
+
+_PAUSE_S = 0.1
 
 
 class KnownCluster(Protocol):
@@ -51,22 +58,45 @@ class TopicListing:
         shard_ids = self._cluster.view.shard_ids
         if not shard_ids:
             raise Unavailable("no shard map is known here yet")
+        for _ in range(_LISTINGS_MAX):
+            digests: list[int | None] = []
+            names = await self._names(shard_ids, question, prefix, digests)
+            # A page of one shard that had other slots than the page before adds too much.
+            if have_all_slots(digests):
+                return sorted(names)
+            await asyncio.sleep(_PAUSE_S)
+        raise Unavailable("slots move between shards: list again")
+
+    async def _names(
+        self,
+        shard_ids: Sequence[int],
+        question: ListQuestion,
+        prefix: str,
+        digests: list[int | None],
+    ) -> list[str]:
+        """Return the names in all shards; add the digest of the slots that each had."""
         room = _Room(question.namespace.text)
         listings = [
-            join(self._names_in(shard_id, question, prefix, room)) for shard_id in shard_ids
+            join(self._names_in(shard_id, question, prefix, room, digests))
+            for shard_id in shard_ids
         ]
         try:
-            names = [name for found in await asyncio.gather(*listings) for name in found]
+            return [name for found in await asyncio.gather(*listings) for name in found]
         finally:
             for listing in listings:
                 listing.cancel()
-        return sorted(names)
 
     async def _names_in(
-        self, shard_id: int, question: ListQuestion, prefix: str, room: _Room
+        self,
+        shard_id: int,
+        question: ListQuestion,
+        prefix: str,
+        room: _Room,
+        digests: list[int | None],
     ) -> list[str]:
         """Return the names of the namespace's topics in the shard, without Pulsar's own."""
         names: list[str] = []
+        seen: set[int | None] = set()
         listing = pb.ListRequest(
             kind=KIND_TOPIC,
             parent=question.namespace.text,
@@ -80,6 +110,8 @@ class TopicListing:
             response = await self._shards.call(
                 shard_id, pb.ShardRequest(list=listing), timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS
             )
+            has_digest = response.list.HasField("slots_digest")
+            seen.add(response.list.slots_digest if has_digest else None)
             topics = _partitions_by_name(response.list, question.properties)
             matching = await matching_topics(question.pattern, topics)
             for name, partitions in matching:
@@ -89,6 +121,7 @@ class TopicListing:
                     names += found
             last = _last_name(response.list)
             if not response.list.more_items or not last:
+                digests += seen
                 return names
             listing.after = last
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress, islice, pairwise
+from itertools import accumulate, compress, islice, pairwise
 from operator import ne
 
 from uhashring import HashRing
@@ -34,6 +34,11 @@ VNODES_PER_NODE_MAX = 1_000
 
 _PACKED = struct.Struct(f">{SLOT_COUNT}H")
 SLOT_TABLE_BYTES = _PACKED.size
+
+DIGESTS = 2**64
+"""Digests of sets of slots are below it."""
+
+_ALL_SLOTS = ((0, SLOT_COUNT - 1),)
 
 Ring = tuple[tuple[int, ...], tuple[str, ...]]
 """Points on the ring, ascending, and beside them the node that each belongs to."""
@@ -129,6 +134,24 @@ class SlotTable:
         if 0 in owners:
             raise ValueError(f"slot {owners.index(0)} has no owner")
         return SlotTable(version, owners)
+
+
+def slots_digest(ranges: Iterable[tuple[int, int]]) -> int:
+    """Return a digest of the slots in ``ranges``, ends included, of 64 bits.
+
+    Digests of sets without a common slot add up, modulo ``DIGESTS``, to that of all their slots.
+    """
+    sums = _digest_sums()
+    return sum(sums[last + 1] - sums[first] for first, last in ranges) % DIGESTS
+
+
+def have_all_slots(digests: Iterable[int | None]) -> bool:
+    """Return whether sets of slots with these digests are all slots, each once.
+
+    None is of a shard that does not tell: then no slot has ever moved.
+    """
+    known = list(digests)
+    return None in known or sum(each or 0 for each in known) % DIGESTS == slots_digest(_ALL_SLOTS)
 
 
 def initial_table(shard_ids: Iterable[int]) -> SlotTable:
@@ -254,3 +277,9 @@ def _walk(ring: Ring, point: int, count: int) -> Iterator[str]:
         if node not in seen:
             seen.add(node)
             yield node
+
+
+@lru_cache(maxsize=1)
+def _digest_sums() -> tuple[int, ...]:
+    """Return, for each slot and the end, the sum of the hashes of the slots before it."""
+    return (0, *accumulate(hash64(f"slot {slot}") for slot in range(SLOT_COUNT)))

@@ -835,20 +835,22 @@ class ListRequest(_message.Message):
     def __init__(self, kind: _Optional[_Union[_inventory_pb2.Kind, str]] = ..., parent: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., domain: _Optional[str] = ..., min_position: _Optional[int] = ..., prefix: _Optional[str] = ..., names_only: _Optional[bool] = ..., bytes_max: _Optional[int] = ..., count_only: _Optional[bool] = ..., properties: _Optional[_Mapping[str, str]] = ..., shadows_of: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("items", "more_items", "names", "partitions", "counted", "next_after")
+    __slots__ = ("items", "more_items", "names", "partitions", "counted", "next_after", "slots_digest")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     MORE_ITEMS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
     NEXT_AFTER_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Item]
     more_items: bool
     names: _containers.RepeatedScalarFieldContainer[str]
     partitions: _containers.RepeatedScalarFieldContainer[int]
     counted: CountedObjects
     next_after: str
-    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ..., names: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[int]] = ..., counted: _Optional[_Union[CountedObjects, _Mapping]] = ..., next_after: _Optional[str] = ...) -> None: ...
+    slots_digest: int
+    def __init__(self, items: _Optional[_Iterable[_Union[_inventory_pb2.Item, _Mapping]]] = ..., more_items: _Optional[bool] = ..., names: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[int]] = ..., counted: _Optional[_Union[CountedObjects, _Mapping]] = ..., next_after: _Optional[str] = ..., slots_digest: _Optional[int] = ...) -> None: ...
 
 class CountedObjects(_message.Message):
     __slots__ = ("objects", "units", "position")

@@ -11,9 +11,11 @@ from nextgen.kernel.routing.slots import (
     SHARD_ID_MAX,
     SLOT_TABLE_BYTES,
     SlotTable,
+    have_all_slots,
     initial_table,
     preference_order,
     rebalanced,
+    slots_digest,
 )
 
 shard_sets = st.sets(st.integers(1, 40), min_size=1, max_size=12)
@@ -206,3 +208,17 @@ def test_the_ring_stays_small_however_many_nodes() -> None:
     nodes = [f"node-{number}" for number in range(RING_POINTS_MAX // 1_000 * 3)]
 
     assert len(preference_order("key", nodes)) == len(nodes)
+
+
+@given(st.lists(st.integers(1, 5), min_size=SLOT_COUNT // 512, max_size=SLOT_COUNT // 512))
+def test_digests_add_up_to_all_slots_exactly_if_each_is_at_one_shard(owners):
+    blocks = {
+        shard_id: [(n * 512, n * 512 + 511) for n, owner in enumerate(owners) if owner == shard_id]
+        for shard_id in range(1, 6)
+    }
+    digests = [slots_digest(ranges) for ranges in blocks.values()]
+
+    assert have_all_slots(digests)
+    assert not have_all_slots([*digests, slots_digest([(7, 7)])])
+    assert not have_all_slots([*digests[1:], slots_digest([*blocks[1], (9, 9)])])
+    assert have_all_slots([None, *digests[1:]]), "a release whose slots never move"

@@ -17,9 +17,11 @@ from nextgen.kernel.limits.listing import (
     NAME_COUNTS_MAX,
     NAME_IN_PAGE_BYTES_OVERHEAD,
 )
+from nextgen.kernel.routing.slots import slots_digest
 from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ListResponse
+from shards.domain.shard import SHARD_KEY, Shard
 from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated
 from shards.inventory import name_counts
@@ -28,7 +30,7 @@ from shards.inventory.name_counts import NameCount, NameCounts
 from shards.inventory.reader import InventoryReader
 from shards.projections.fold import fold
 from shards.projections.reading import topic_ranges
-from shards.projections.rows import query_of
+from shards.projections.rows import query_of, read_states
 from shards.projections.tables import METADATA
 from tests.support.logs.memory_log import MemoryLog
 from tests.support.shards.events import HISTORY, TIME_MS, entries_of, record_of
@@ -298,3 +300,14 @@ async def test_a_count_that_is_given_up_takes_its_place_until_its_thread_ends(vi
         await asyncio.sleep(0.001)
 
     assert (await counts.count(StateKind.TOPIC, topic_ranges(NAMESPACE))).names == 10
+
+
+async def test_a_page_and_a_count_say_which_slots_the_shard_has(
+    reader: InventoryReader, view: ViewStore
+) -> None:
+    own = read_states(query_of(view.reader), StateKind.SHARD, (SHARD_KEY,))[SHARD_KEY]
+    assert isinstance(own, Shard)
+
+    for wanted in ({}, {"names_only": True}, {"count_only": True}):
+        request = ListRequest(kind=KIND_TOPIC, parent=NAMESPACE, **wanted)
+        assert (await reader.list(request)).slots_digest == slots_digest(own.ranges)

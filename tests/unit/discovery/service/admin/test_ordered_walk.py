@@ -11,8 +11,10 @@ import pytest
 from discovery.service.admin import ordered_walk
 from discovery.service.admin.ordered_walk import OrderedWalk
 from nextgen.kernel.errors import NotLeader, Unavailable
-from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
+from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, SLOT_COUNT
 from nextgen.kernel.limits.listing import LIST_WALK_BYTES_MAX
+from nextgen.kernel.routing.hashing import hash64
+from nextgen.kernel.routing.slots import slots_digest
 from protos.nextgen.v1.inventory_pb2 import KIND_TENANT, KIND_TOPIC
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
 from tests.support.discovery.changing_shards import (
@@ -185,3 +187,76 @@ async def test_a_shard_that_has_more_and_names_nothing_is_in_trouble():
 
     with pytest.raises(Unavailable, match="names none"):
         await walk_of(shards, kind=KIND_TENANT).next_batch(TIMEOUT_MS)
+
+
+class MovingShards:
+    """Shards whose slots, in eight groups, go from one to another while they are listed."""
+
+    def __init__(self, names: set[str], chance: random.Random) -> None:
+        self.names = sorted(names)
+        self.owners: list[int | None] = [chance.randint(1, 3) for _ in range(GROUPS)]
+        self.answers = 0
+        self.moves_left = 60
+        self._chance = chance
+
+    async def call(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
+        self.answers += 1
+        if self.moves_left and self._chance.random() < 0.5:
+            self._move()
+        wanted = request.list
+        found = [
+            name
+            for name in self.names
+            if name > wanted.after and self.owners[hash64(name) % GROUPS] == shard_id
+        ]
+        page = found[: wanted.limit]
+        response = ShardResponse(position=1)
+        response.list.names.extend(page)
+        response.list.partitions.extend([0] * len(page))
+        response.list.more_items = len(page) < len(found)
+        owned = [group for group in range(GROUPS) if self.owners[group] == shard_id]
+        width = SLOT_COUNT // GROUPS
+        response.list.slots_digest = slots_digest(
+            (group * width, (group + 1) * width - 1) for group in owned
+        )
+        return response
+
+    call_any = call_key = call
+
+    def shard_of_key(self, routing_key: str) -> int:
+        raise NotImplementedError(routing_key)
+
+    def _move(self) -> None:
+        """Let a slot leave its shard, or one that has left arrive."""
+        self.moves_left -= 1
+        if None in self.owners:
+            self.owners[self.owners.index(None)] = self._chance.randint(1, 3)
+        elif self.moves_left:
+            self.owners[self._chance.randrange(GROUPS)] = None
+
+
+GROUPS = 8
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_every_name_is_listed_once_while_slots_move(seed, monkeypatch):
+    monkeypatch.setattr(ordered_walk, "_RESTART_PAUSE_S", 0)
+    names = {topic(f"{number:03}") for number in range(150)}
+    shards = MovingShards(names, random.Random(seed))
+    request = ListRequest(kind=KIND_TOPIC, parent=PARENT, names_only=True)
+    walk = OrderedWalk(shards, [1, 2, 3], request, batch_items=12)
+
+    assert await walked(walk) == sorted(names)
+    assert shards.moves_left < 60
+
+
+async def test_a_listing_ends_while_a_slot_is_nowhere_for_ever(monkeypatch):
+    monkeypatch.setattr(ordered_walk, "_RESTART_PAUSE_S", 0)
+    shards = MovingShards({topic("a")}, random.Random(1))
+    shards.owners[0], shards.moves_left = None, 0
+    request = ListRequest(kind=KIND_TOPIC, parent=PARENT, names_only=True)
+
+    with pytest.raises(Unavailable):
+        await OrderedWalk(shards, [1, 2, 3], request, batch_items=12).next_batch(TIMEOUT_MS)
+
+    assert shards.answers <= 3 * (ordered_walk._RESTARTS_MAX + 2)
