@@ -87,6 +87,9 @@ class SlotCopy:
         on_coming: Callable[[SlotRanges], None] = lambda _ranges: None,
     ) -> None:
         self.rows_copied = 0
+        self.frozen_ms = 0.0
+        """From the question for the release to the committed adoption: for less than this nobody
+        decided about the slots."""
         self._move = move
         self._state = state
         self._moves = moves
@@ -204,6 +207,7 @@ class SlotCopy:
             to_shard=self._move.to_shard,
             tail_position=incoming.tail_position,
         )
+        asked_at = self._state.monotonic()
         answer = await self._ask_release(request)
         if answer.is_early:
             return 0
@@ -211,7 +215,7 @@ class SlotCopy:
             raise MoveIsHopeless("the source names no position of its release")
         rows = self._rows(answer.rows)
         self._check_wanted()
-        return await self._propose(
+        position = await self._propose(
             AdoptCame(
                 self._move.move_id,
                 rows,
@@ -222,6 +226,8 @@ class SlotCopy:
                 answer.least_epoch,
             )
         )
+        self.frozen_ms = (self._state.monotonic() - asked_at) * 1_000
+        return position
 
     # The source -------------------------------------------------------------------------------
 

@@ -163,7 +163,12 @@ class SlotKeeper:
             return
         if position:
             _logger.info(
-                "slots adopted", shard=self._shard_id, move=move.move_id, position=position
+                "slots adopted",
+                shard=self._shard_id,
+                move=move.move_id,
+                position=position,
+                rows=copy.rows_copied,
+                frozen_ms=round(copy.frozen_ms, 1),
             )
             self._on_came(move.ranges)
 

@@ -16,8 +16,8 @@ from shards.domain.states import StateKind
 from shards.projections.rows import MAPPINGS, Query, read_states
 from shards.projections.tables import TOPICS
 
-KEYS_LOOKED_AT = 4_096
-"""Keys in one slice: some 3 ms."""
+KEYS_LOOKED_AT = 1_024
+"""Keys in one slice: less than a millisecond. Where all are wanted, most are read again."""
 
 _TOPIC_KEYS = f"SELECT name, topic_id FROM {TOPICS.name} WHERE name > ? ORDER BY name LIMIT ?"
 

@@ -101,13 +101,11 @@ class SlotSource:
         scan = SlotScan(self._query, ranges)
         answer = CopySlotsResponse()
         room = _Room(min(request.rows_max or COPY_ROWS_MAX, COPY_ROWS_MAX))
-        touched = await self._touched(
-            scan, request.move_id, request.tail_position, applied, room.rows
-        )
-        await self._add(answer, room, touched.keys)
+        touched = await self._changed(request, scan, applied, room)
         answer.tail_position = touched.position
         answer.is_behind = touched.position < applied and not touched.released_at
-        place = await self._scan(answer, room, scan, place)
+        place = await self._scan(room, scan, place)
+        answer.rows.extend(room.rows)
         answer.scanned_kind, answer.scanned_after = place.kind, place.after
         self._state.term.check()
         return answer
@@ -225,31 +223,50 @@ class SlotSource:
             is_more = touched.read_on(to_position, keys_max)
         return touched.found
 
-    async def _scan(
-        self, answer: CopySlotsResponse, room: _Room, scan: SlotScan, place: ScanPlace
-    ) -> ScanPlace:
+    async def _changed(
+        self, request: CopySlotsRequest, scan: SlotScan, applied: int, room: _Room
+    ) -> TouchedKeys:
+        """Add the rows that the log changed behind the asker's position, so many as fit."""
+        keys_max = room.rows_left
+        while True:
+            touched = await self._touched(
+                scan, request.move_id, request.tail_position, applied, keys_max
+            )
+            room.clear()
+            for some in _chunks(list(touched.keys)):
+                for row in read_slot_rows(self._query, some):
+                    room.take(to_row(row))
+                await asyncio.sleep(0)
+            if room.has_bytes_left or keys_max == 1:
+                return touched
+            # Large rows. What one record changed goes together.
+            keys_max = max(1, keys_max // 4)
+
+    async def _scan(self, room: _Room, scan: SlotScan, place: ScanPlace) -> ScanPlace:
         """Add rows behind ``place`` while there is room; return up to where they are added."""
         looked_at = 0
         while not place.is_done and room.is_left and looked_at < COPY_LOOKED_AT:
             self._state.term.check()
-            found = scan.slice(place, min(room.rows, _ROWS_AT_ONCE))
-            await self._add(answer, room, [(found.kind, key) for key in found.keys])
+            found = scan.slice(place, room.rows_left)
             looked_at += found.looked_at
+            added = await self._add(room, [(found.kind, key) for key in found.keys])
+            if added < len(found.keys):
+                return ScanPlace(found.kind.value, found.keys[added - 1])
             place = found.next
             await asyncio.sleep(0)
         return place
 
-    async def _add(
-        self,
-        answer: CopySlotsResponse,
-        room: _Room,
-        keys: Sequence[tuple[StateKind, str]] | dict[tuple[StateKind, str], None],
-    ) -> None:
-        for some in _chunks(list(keys)):
-            stored = [to_row(row) for row in read_slot_rows(self._query, some)]
-            room.take(stored)
-            answer.rows.extend(stored)
+    async def _add(self, room: _Room, keys: Sequence[tuple[StateKind, str]]) -> int:
+        """Add the rows under ``keys``, in order, while there is room; return how many."""
+        added = 0
+        for some in _chunks(keys):
+            for row in read_slot_rows(self._query, some):
+                if added and not room.is_left:
+                    return added
+                room.take(to_row(row))
+                added += 1
             await asyncio.sleep(0)
+        return added
 
     # Checks -----------------------------------------------------------------------------------
 
@@ -275,19 +292,31 @@ class SlotSource:
 
 
 class _Room:
-    """What an answer may still take."""
+    """The rows of an answer, and what it may still take."""
 
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self._bytes = COPY_BYTES_MAX
+    def __init__(self, rows_max: int) -> None:
+        self.rows: list[events_pb2.SlotRow] = []
+        self._rows_max = rows_max
+        self._bytes = 0
+
+    @property
+    def rows_left(self) -> int:
+        return max(0, self._rows_max - len(self.rows))
+
+    @property
+    def has_bytes_left(self) -> bool:
+        return self._bytes < COPY_BYTES_MAX
 
     @property
     def is_left(self) -> bool:
-        return self.rows > 0 and self._bytes > 0
+        return self.rows_left > 0 and self.has_bytes_left
 
-    def take(self, rows: Sequence[events_pb2.SlotRow]) -> None:
-        self.rows -= len(rows)
-        self._bytes -= sum(row.ByteSize() for row in rows)
+    def take(self, row: events_pb2.SlotRow) -> None:
+        self.rows.append(row)
+        self._bytes += row.ByteSize()
+
+    def clear(self) -> None:
+        self.rows, self._bytes = [], 0
 
 
 def _checked(request: CopySlotsRequest | ReleaseSlotsRequest) -> tuple[SlotRanges, ScanPlace]:

@@ -20,7 +20,7 @@ IN_EACH_RUN = {
     "B's leader, which goes on": 8,
     "answer, lost": 8,
     "operator stops it, B's leader": 4,
-    "operator stops it, message, once more later": 8,
+    "operator stops it, message, delayed": 9,
 }
 """Who is gone, and at each which step."""
 

@@ -21,6 +21,7 @@ from tests.simulation.mutants import (
     scalable_topics,
     sessions,
     shadows,
+    slot_moves,
     topic_lists,
     topics,
 )
@@ -44,6 +45,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Scalable topics": scalable_topics.MUTANTS + auto_scale.MUTANTS,
     "Layouts of scalable topics": layouts.MUTANTS,
     "Shadow topics": shadows.MUTANTS,
+    "Moves of slots": slot_moves.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

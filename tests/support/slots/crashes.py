@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -63,6 +64,9 @@ VICTIMS = (
     "operator stops it, message, once more later",
     "operator stops it, message, delayed",
 )
+
+PAGE = Path(__file__).parents[3] / "docs" / "flows" / "slot-moves.md"
+_BEGIN, _END = "<!-- crashes -->", "<!-- end of crashes -->"
 
 BACK_AFTER_S = 0.5
 MAJORITY_AFTER_S = 3.0
@@ -418,6 +422,13 @@ def table_of(rows: Iterable[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def write_page(table: str) -> None:
+    """Put the table into the page about moves."""
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    _, _, behind = rest.partition(_END)
+    PAGE.write_text(f"{before}{_BEGIN}\n{table}{_END}{behind}")
+
+
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     rows = []
@@ -428,6 +439,8 @@ def main() -> None:
         for fault in row.faults[:20]:
             print("   ", fault)
     print(table_of(rows))
+    if "--write" in sys.argv:
+        write_page(table_of(rows))
     sys.exit(any(row.faults for row in rows))
 
 

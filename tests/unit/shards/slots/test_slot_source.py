@@ -98,13 +98,18 @@ def test_an_answer_takes_no_more_rows_behind_so_many_bytes(monkeypatch: pytest.M
     async def story(world: SlotWorld) -> None:
         await world.fill(40)
         tail = (await copy(world)).tail_position
-        monkeypatch.setattr(slot_source, "_ROWS_AT_ONCE", 1)
         monkeypatch.setattr(slot_source, "COPY_BYTES_MAX", 1)
 
         answers, _ = await copy_all(world, tail)
 
         assert max(len(answer.rows) for answer in answers) == 1
         assert keys(answers, "topic") == topics_in(world)
+        for name in topics_in(world)[:3]:
+            await world.delete_topic(name)
+        tail = answers[-1].tail_position
+        changed = await copy(world, scanned_kind=SCAN_DONE, tail_position=tail)
+        assert len({row.key for row in changed.rows if row.kind == "topic"}) == 1
+        assert changed.is_behind
 
     in_slot_world(story)
 
