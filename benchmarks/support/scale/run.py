@@ -189,7 +189,7 @@ class ScaleRun:
             )
             elapsed_s = time.perf_counter() - began
             assert not loaded["refused"], "a topic was refused"
-            self.state.chunk_loaded(elapsed_s)
+            self.state.chunk_loaded(elapsed_s, phases.largest_rss_mib())
             shutil.rmtree(folder / str(number))
             rates.append(round((loaded["created"] + loaded["existing"]) / elapsed_s))
             note(chunk=number + 1, of=asked.chunks, per_s=rates[-1], load=os.getloadavg()[0])
@@ -200,6 +200,7 @@ class ScaleRun:
             "load_s": round(load_s, 1),
             "per_s": round(asked.topics / load_s),
             "per_s_by_chunk": rates,
+            "rss_mib_by_chunk": self.state.rss_mib,
             "server_cpu_us_per_topic": round((phases.cpu_s() - cpu_before) / asked.topics * 1e6, 1),
             "load_average": round(os.getloadavg()[0], 1),
         }
@@ -229,6 +230,11 @@ class Phases:
         return Bench(
             self._cluster.plan.discovery_endpoints, "", self._cluster, ""
         ).cluster_cpu_seconds()
+
+    def largest_rss_mib(self) -> float:
+        """Return the resident memory of the largest shard node."""
+        memory = self._memory()
+        return max(memory[node_id]["rss"] for node_id in self._nodes)
 
     async def generator(self, module: str, what: str, *arguments: str) -> dict[str, Any]:
         """Run a generator in a process of its own and return its last line."""
@@ -351,14 +357,21 @@ class Phases:
             await self.wait_complete()
         else:
             node_id = next(one for one in self._nodes if not self._group(one, 1).exists())
+            # Otherwise the cluster would take it away again by itself.
+            setting = ("brokers", "settings", "set", "shardReplicasBalanceEnabled=false")
+            await _ended(await self._nextgen(*setting))
+            began = time.perf_counter()
             await _ended(await self._nextgen("shards", "replicas", "add", "1", node_id))
         elapsed_s = time.perf_counter() - began
         numbers = await metrics_of(self._cluster.plan.node(node_id).http, "nextgen_")
-        return {
+        found = {
             "elapsed_s": round(elapsed_s, 2),
             "installed": int(numbers.get("replication_snapshots_installed_total", 0)),
             "bytes": _size(self._group(node_id, 1) / "view"),
         }
+        if self._asked.replicas == 1:
+            await _ended(await self._nextgen("shards", "replicas", "remove", "1", node_id))
+        return found
 
     async def export(self) -> dict[str, Any]:
         """The export brought to the end of the logs, and rebuilt by Spark."""

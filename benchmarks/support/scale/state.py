@@ -21,6 +21,8 @@ class RunState:
         self._path = directory / STATE
         self.chunks_done = 0
         self.load_s = 0.0
+        self.rss_mib: list[float] = []
+        """Resident memory of the largest shard node behind each chunk."""
         self.phases: dict[str, Any] = {}
         if self._path.exists():
             stored = json.loads(self._path.read_text(encoding="utf-8"))
@@ -28,12 +30,15 @@ class RunState:
                 raise SystemExit(f"{self._path} is of another run: {stored['asked']}")
             self.chunks_done = stored["chunks_done"]
             self.load_s = stored["load_s"]
+            self.rss_mib = stored["rss_mib"]
             self.phases = stored["phases"]
         self._asked = asked
 
-    def chunk_loaded(self, seconds: float) -> None:
-        """Note one more chunk, and the time since the one before in which this run loaded."""
+    def chunk_loaded(self, seconds: float, rss_mib: float) -> None:
+        """Note one more chunk, the time since the one before in which this run loaded, and the
+        memory behind it."""
         self.chunks_done += 1
+        self.rss_mib.append(rss_mib)
         self.load_s += seconds
         self._save()
 
@@ -52,6 +57,7 @@ class RunState:
             "asked": self._asked,
             "chunks_done": self.chunks_done,
             "load_s": round(self.load_s, 3),
+            "rss_mib": self.rss_mib,
             "phases": self.phases,
         }
         draft = self._path.with_suffix(".draft")

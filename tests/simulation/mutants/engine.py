@@ -380,6 +380,34 @@ _GUARDS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "campaigns-without-a-view",
+        "D9 (H4)",
+        "a replica whose view ends before its log begins does not lead",
+        (
+            Edit(
+                REPLICA,
+                "_may_campaign",
+                "(self.installing or self.applier.awaits_snapshot)",
+                "self.installing",
+            ),
+        ),
+        (_REPLICATION + "test_group.py",),
+    ),
+    Mutant(
+        "asks-for-no-snapshot",
+        "D9 (H4)",
+        "a replica whose view ends before its log begins asks the leader for a snapshot",
+        (
+            Edit(
+                FOLLOWING,
+                "_answer_of",
+                "if self._replica.applier.awaits_snapshot:",
+                "if False:",
+            ),
+        ),
+        (_REPLICATION + "test_group.py",),
+    ),
+    Mutant(
         "cuts-the-log-before-the-view-has-it",
         "D9 (H4)",
         "the log is cut only behind a view that is on disk",
