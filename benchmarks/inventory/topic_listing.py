@@ -1,8 +1,8 @@
 """What does it cost to list a namespace of a million topics, and is each listed once?
 
-    python -m benchmarks.inventory.topic_listing [--topics 1000000] [--pages 300] [--check]
+    python -m benchmarks.inventory.topic_listing [--topics 1000000] [--shards 3] [--check]
 
-A real cluster (3 shards of 3 replicas), topics of one namespace created through the client library.
+A real cluster (shards of 3 replicas), topics of one namespace created through the client library.
 Prints its steps and one JSON line last:
 
 - ``page_ms_p50``, ``page_ms_p99``: pages of 1,000 names, one after the other, at random places
@@ -34,7 +34,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +260,7 @@ async def run(options: argparse.Namespace, plan: ClusterPlan, cluster: LocalClus
     return {
         "benchmark": "topic_listing",
         "topics": options.topics,
+        "shards": options.shards,
         **result,
         "walk_s": round(walk.seconds, 1),
         "walk_kills": walk.kills,
@@ -293,12 +294,14 @@ def keeps_promises(result: dict[str, Any]) -> bool:
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--topics", type=int, default=1_000_000)
+    parser.add_argument("--shards", type=int, default=SIZE.shards)
     parser.add_argument("--pages", type=int, default=300)
     parser.add_argument("--directory", type=Path, help="On the disk to measure.")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
-        plan = make_plan_on_free_ports(SIZE, cluster_id="listing")
+        size = replace(SIZE, shards=options.shards)
+        plan = make_plan_on_free_ports(size, cluster_id="listing")
         async with LocalCluster(plan, Path(folder)) as cluster:
             result = await run(options, plan, cluster)
     print(json.dumps(result))

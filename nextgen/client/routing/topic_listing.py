@@ -14,7 +14,7 @@ from nextgen.client.routing.shard_calls import Shards
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, REQUEST_TIMEOUT_DEFAULT_MS
-from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
+from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX, LIST_WALK_BYTES_MAX
 from nextgen.kernel.limits.pulsar import TOPIC_LIST_BYTES_MAX
 from nextgen.kernel.routing.property_filter import PropertyFilter
 from nextgen.kernel.routing.slots import have_all_slots
@@ -75,7 +75,7 @@ class TopicListing:
         digests: list[int | None],
     ) -> list[str]:
         """Return the names in all shards; add the digest of the slots that each had."""
-        room = _Room(question.namespace.text)
+        room = _Room(question.namespace.text, len(shard_ids))
         listings = [
             join(self._names_in(shard_id, question, prefix, room, digests))
             for shard_id in shard_ids
@@ -104,6 +104,7 @@ class TopicListing:
             domain=question.domain,
             prefix=prefix,
             names_only=not question.properties,
+            bytes_max=room.page_bytes_max,
             properties=dict(question.properties.pairs),
         )
         while True:
@@ -129,8 +130,10 @@ class TopicListing:
 class _Room:
     """Counts the bytes left in the single frame that a listing has to fit into."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, shards: int) -> None:
         self._namespace = namespace
+        self.page_bytes_max = max(1, LIST_WALK_BYTES_MAX // shards)
+        """Of each shard's pages: those of all are there at a time, however many names match."""
         self._bytes = TOPIC_LIST_BYTES_MAX
 
     def take(self, names: Iterable[str]) -> None:

@@ -38,12 +38,17 @@ class NamesPage:
 
 
 async def read_names(
-    shards: Shards, shard_id: int, namespace: NamespaceName, selection: Selection
+    shards: Shards,
+    shard_id: int,
+    namespace: NamespaceName,
+    selection: Selection,
+    *,
+    page_bytes_max: int,
 ) -> AsyncIterator[NamesPage]:
     """Yield the topics that may match by their names, and do match otherwise.
 
     The first page is read at the leader, after a majority has confirmed it; later ones at any
-    replica that is not behind it.
+    replica that is not behind it. A page has at most ``page_bytes_max``, or one topic.
 
     Raises:
         MetadataError: A page could not be read. Those before it stay valid.
@@ -55,6 +60,7 @@ async def read_names(
         domain=selection.domain.value,
         prefix=selection.local_prefix,
         names_only=not selection.properties,
+        bytes_max=page_bytes_max,
         properties=dict(selection.properties.pairs),
     )
     while True:

@@ -28,6 +28,7 @@ from nextgen.client.topic_lists.topic_changes import TopicChange
 from nextgen.client.topic_lists.turns import Turns
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.limits.listing import (
+    LIST_WALK_BYTES_MAX,
     TOPIC_LIST_CHANGE_NAMES_MAX,
     TOPIC_LIST_LOAD_MS_MAX,
     TOPIC_LIST_OVERHEAD_BYTES,
@@ -264,7 +265,15 @@ class SharedList:
             pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
 
     async def _read_pages(self, shard_id: int, load: _Load) -> None:
-        pages = read_names(self._shards, shard_id, self.namespace, self.selection)
+        # Pages of all shards are there at a time, however many names of them match.
+        share_bytes = max(1, LIST_WALK_BYTES_MAX // len(self.changes.progress))
+        pages = read_names(
+            self._shards,
+            shard_id,
+            self.namespace,
+            self.selection,
+            page_bytes_max=share_bytes,
+        )
         async for page in pages:
             load.positions.add(page.position)
             load.names.add(await self._matching(page))

@@ -128,7 +128,8 @@ class SharedTopicLists:
             raise Refused(
                 RejectionCode.LIMIT_EXCEEDED,
                 f"namespace {question.namespace.text} has more matching topics than fit into one "
-                f"answer of {TOPIC_LIST_BYTES_MAX} bytes",
+                f"answer of {TOPIC_LIST_BYTES_MAX} bytes; a listing over HTTP has no limit: "
+                f"GET /admin/v2/namespaces/{question.namespace.text}/topics",
             )
         return TopicList(shared.hash, shared.sorted_names())
 

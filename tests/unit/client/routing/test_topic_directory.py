@@ -11,6 +11,7 @@ from nextgen.client.routing.topic_answers import located
 from nextgen.client.routing.topic_creation import TopicCreation
 from nextgen.client.routing.topic_directory import RoutedTopicDirectory
 from nextgen.kernel.errors import InvalidRequest, Overloaded, ProposalLost, Refused, Unavailable
+from nextgen.kernel.limits.listing import LIST_WALK_BYTES_MAX
 from nextgen.kernel.limits.pulsar import (
     DIRECTORY_CREATES_PER_REQUEST_MAX,
     DIRECTORY_READS_IN_FLIGHT_MAX,
@@ -660,6 +661,16 @@ async def test_a_listing_has_all_shards_pages_and_partitions_in_order(
         ListQuestion(namespace, domain="non-persistent")
     ) == ["non-persistent://acme/orders/brief"]
     assert len(await directory.topics_of_namespace(ListQuestion(namespace, domain=""))) == 12
+
+
+async def test_list_walk_bytes_max_are_shared_by_the_pages_of_all_shards(directory, world):
+    world.add_topic("persistent://acme/orders/n1")
+
+    await directory.topics_of_namespace(ListQuestion(ORDERS))
+
+    pages = [each.list.bytes_max for each in world.requests if each.HasField("list")]
+    assert len(pages) == SHARDS
+    assert LIST_WALK_BYTES_MAX - SHARDS < sum(pages) <= LIST_WALK_BYTES_MAX
 
 
 @pytest.mark.parametrize(("room_bytes", "fits"), [(64, True), (63, False)])

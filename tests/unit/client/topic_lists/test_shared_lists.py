@@ -14,6 +14,7 @@ from nextgen.client.topic_lists.shared_list import SharedList
 from nextgen.kernel.errors import Overloaded, Refused, Unavailable
 from nextgen.kernel.limits.listing import (
     FILTERED_LISTS_READ_MAX,
+    LIST_WALK_BYTES_MAX,
     TOPIC_LIST_CHANGE_NAMES_MAX,
     TOPIC_LIST_OVERHEAD_BYTES,
     TOPIC_LIST_PENDING_NAMES_MAX,
@@ -96,6 +97,16 @@ async def test_a_watcher_gets_creations_growth_and_deletion_as_partitions(shards
     assert grown == TopicListChange(topics_hash([f"{PREFIX}a-0", *units]), (units[2],), ())
     assert deleted == TopicListChange(topics_hash([f"{PREFIX}a-0"]), (), tuple(units))
     assert place.names() == [f"{PREFIX}a-0"]
+
+
+async def test_list_walk_bytes_max_are_shared_by_the_pages_of_all_shards(shards, node):
+    create(shards, "a")
+
+    await node.watch(".*")
+
+    pages = [request.bytes_max for request in shards.requests]
+    assert len(pages) == 3
+    assert LIST_WALK_BYTES_MAX - 3 < sum(pages) <= LIST_WALK_BYTES_MAX
 
 
 async def test_topics_of_pulsar_itself_and_of_other_namespaces_are_not_listed(shards, node):
