@@ -133,14 +133,25 @@ class InventoryReader:
             PositionAhead: This replica leads, a majority confirms it, and ``min_position`` is of no
                 event that exists.
         """
+        response = await self._list(request)
+        if not response.HasField("slots_digest"):
+            # Nothing was awaited since the slots were looked at.
+            response.slots_digest = self._slots_digest()
+        return response
+
+    def _slots_digest(self) -> int:
+        own = self._slots.own
+        return slots_digest(own.ranges if own is not None else ())
+
+    async def _count(self, kind: StateKind, ranges: Sequence[Range]) -> ListResponse:
+        """Count what the shard has with slots that are the same before and behind the count."""
         while True:
-            response = await self._list(request)
-            own = self._slots.own
+            self._slots.look(self._query)
+            own, digest = self._slots.own, self._slots_digest()
+            count = await self._counts.count(kind, ranges)
             self._slots.look(self._query)
             if self._slots.own is own:
-                # Counting takes its time: the slots are those of before and behind it.
-                response.slots_digest = slots_digest(own.ranges if own is not None else ())
-                return response
+                return ListResponse(counted=_counted(count), slots_digest=digest)
 
     async def _list(self, request: ListRequest) -> ListResponse:
         if request.limit > PAGE_ITEMS_MAX:
@@ -167,7 +178,7 @@ class InventoryReader:
             )
             return _names_page(shadows, limit, bytes_max)
         if request.count_only:
-            return ListResponse(counted=_counted(await self._counts.count(kind, ranges)))
+            return await self._count(kind, ranges)
         if properties:
             matching, next_after = read_matching(
                 self._query,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
 
 from nextgen.kernel.errors import InvalidRequest, Overloaded
+from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.limits.listing import (
     LIST_PREFIX_BYTES_MAX,
     NAME_COUNTS_MAX,
@@ -21,7 +23,7 @@ from nextgen.kernel.routing.slots import slots_digest
 from nextgen.replication.view.store import ViewStore
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ListResponse
-from shards.domain.shard import SHARD_KEY, Shard
+from shards.domain.shard import SHARD_KEY, Shard, SlotsAdopted
 from shards.domain.states import StateKind
 from shards.domain.topic import TopicCreated
 from shards.inventory import name_counts
@@ -29,7 +31,7 @@ from shards.inventory import reader as reader_module
 from shards.inventory.name_counts import NameCount, NameCounts
 from shards.inventory.reader import InventoryReader
 from shards.projections.fold import fold
-from shards.projections.reading import topic_ranges
+from shards.projections.reading import Range, topic_ranges
 from shards.projections.rows import query_of, read_states
 from shards.projections.tables import METADATA
 from tests.support.logs.memory_log import MemoryLog
@@ -311,3 +313,31 @@ async def test_a_page_and_a_count_say_which_slots_the_shard_has(
     for wanted in ({}, {"names_only": True}, {"count_only": True}):
         request = ListRequest(kind=KIND_TOPIC, parent=NAMESPACE, **wanted)
         assert (await reader.list(request)).slots_digest == slots_digest(own.ranges)
+
+
+async def test_a_count_during_which_slots_come_is_made_again(
+    reader: InventoryReader, view: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another request has looked at the slots meanwhile: what it saw is not what was counted."""
+    count, counts = reader._counts.count, 0
+
+    async def slow(kind: StateKind, ranges: Sequence[Range]) -> NameCount:
+        nonlocal counts
+        counts += 1
+        counted = await count(kind, ranges)
+        if counts == 1:
+            applied = view.applied()
+            adopted = SlotsAdopted(((0, SLOT_COUNT - 1),), 9)
+            entry = entries_of([[record_of([adopted])]])[0]
+            view.apply(
+                [replace(entry, index=applied.index + 1, first_position=applied.position + 1)]
+            )
+            await reader.list(ListRequest(kind=KIND_TOPIC, parent=NAMESPACE))
+        return counted
+
+    monkeypatch.setattr(reader._counts, "count", slow)
+
+    answer = await reader.list(ListRequest(kind=KIND_TOPIC, parent=NAMESPACE, count_only=True))
+
+    assert counts == 2
+    assert answer.slots_digest == slots_digest([(0, SLOT_COUNT - 1)])
