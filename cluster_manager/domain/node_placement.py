@@ -130,7 +130,7 @@ def next_changes(cluster: Cluster, *, evens: bool = True) -> list[ReplicaChange]
         for move in _moves_of(cluster, placement, held)[:1]:
             if move.target:
                 adds.append((_active_voters(cluster, placement), move))
-            elif _active_voters(cluster, placement, move.source) >= cluster.replication_factor:
+            else:
                 changes.append(ReplicaChange(move.shard_id, move.source, Change.REMOVE))
     # Shards that lack an active replica come first: a further loss would cost them more.
     for _, move in sorted(adds, key=lambda found: found[0]):
@@ -157,7 +157,10 @@ def _is_still(placement: Placement) -> bool:
 
 
 def _moves_of(cluster: Cluster, placement: Placement, held: list[str]) -> list[Move]:
-    """Return the moves from the shard's present replicas to ``held``, those that add first."""
+    """Return the moves from the shard's present replicas to ``held``, those that add first.
+
+    So one that only removes means that all of ``held`` vote, as many as the factor says.
+    """
     new = [each for each in held if each not in placement.replicas]
     gone = [each for each in placement.replicas if each not in held]
     if len(held) < cluster.replication_factor:
@@ -175,9 +178,8 @@ def _cancelled(placement: Placement, held: list[str]) -> Iterator[ReplicaChange]
         yield ReplicaChange(placement.shard_id, needless[0], Change.CANCEL)
 
 
-def _active_voters(cluster: Cluster, placement: Placement, without: str = "") -> int:
-    staying = (each for each in placement.staying if each != without)
-    return sum(cluster.node(each).is_active for each in staying)
+def _active_voters(cluster: Cluster, placement: Placement) -> int:
+    return sum(cluster.node(each).is_active for each in placement.staying)
 
 
 class _Transfers:

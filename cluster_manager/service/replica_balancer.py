@@ -42,7 +42,6 @@ from nextgen.kernel.limits.placement import (
     PLACEMENT_PAUSE_MS,
     REPLICA_CHANGES_MAX,
 )
-from nextgen.kernel.routing.slots import FIRST_VERSION
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 _logger = structlog.get_logger(__name__)
@@ -93,7 +92,7 @@ class ReplicaBalancer:
     def plan(self) -> cluster_pb.ReplicaPlan:
         """Return the nodes, and what is to move, from what was decided so far."""
         cluster = self._cluster()
-        left = moves(cluster) if self._is_first_map_over() else []
+        left = moves(cluster)
         return cluster_pb.ReplicaPlan(
             nodes=self.nodes(),
             moves=map(wire.replica_move_to_proto, left),
@@ -225,14 +224,8 @@ class ReplicaBalancer:
     def _is_settled(self) -> bool:
         return self._clock.monotonic_ms() - self._changed_at_ms >= NODES_SETTLE_MS
 
-    def _is_first_map_over(self) -> bool:
-        shard_map = self._term.pending.shard_map
-        return shard_map is not None and shard_map.version > FIRST_VERSION
-
     def _obstacle(self) -> str:
         """Return why nothing is placed at all, "" if it is."""
-        if not self._is_first_map_over():
-            return "some shard of the first map has not been led yet"
         if not self.settings.balance and not self._is_requested:
             return "the setting is off"
         return ""

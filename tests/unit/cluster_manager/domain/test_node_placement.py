@@ -234,6 +234,27 @@ def test_a_replica_goes_where_the_ring_prefers_it() -> None:
     assert move.source == placement.replicas[1]
 
 
+def test_a_third_zone_gets_a_replica_of_every_shard() -> None:
+    """Its only node then has more replicas than the others: zones come before evenness."""
+    world = World.of(nodes_of(4, "ab"), shards=8, factor=3)
+    world.nodes["node-9"] = ShardNode("node-9", "c")
+
+    world.settle()
+
+    world.check_settled()
+    assert world.load()["node-9"] == 8
+    assert added(world) == 8
+
+
+def test_a_node_that_moved_to_another_zone_gives_up_what_is_uneven_there() -> None:
+    world = World.of(nodes_of(6, "abc"), shards=12, factor=3)
+
+    world.change("node-1", zone="a")
+    world.settle()
+
+    world.check_settled()
+
+
 def test_the_replica_comes_first_and_the_old_one_goes_when_it_votes() -> None:
     world = World.of(nodes_of(4), shards=1, factor=3)
     (placement,) = world.shard_map.placements
