@@ -13,9 +13,11 @@ from itertools import product
 
 import pytest
 
+from nextgen.cli.calls.settings_state import apply_changes
 from nextgen.client import Client, TopicLocation
 from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.governance.service_settings import NODE_LOST_AFTER
 from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_TTL_MS,
     CAPACITY_LEASE_TTL_MS,
@@ -472,3 +474,39 @@ def test_a_node_that_is_cut_off_from_the_shards_gives_nothing_that_is_too_old():
         await asked.nodes.close()
 
     tell(ClusterPlan(watch_page_events=2), story)
+
+
+@pytest.mark.timeout(300)
+def test_a_shard_node_that_is_gone_for_good_is_replaced_in_every_shard():
+    """1. One of four shard nodes dies for ever. 2. When it was silent for as long as the setting
+    says, and not before, each of its shards gets a replica on the node that had none. 3. The
+    leader of the cluster managers dies in the middle, and the next one goes on."""
+
+    async def story(told: Told, client: Client) -> None:
+        cluster, invariants = told.cluster, told.cluster.invariants
+        endpoints = [f"{name}:7000" for name in cluster.plan.discovery_names]
+        operator = cluster.operator("operator-1")
+        setting = apply_changes(endpoints, {NODE_LOST_AFTER: "20"})
+        await operator.run(cluster.loop.create_task, setting)
+        victim = next(iter(invariants.placements.values())).replicas[0]
+        held = [each for each, at in invariants.placements.items() if victim in at.replicas]
+        cluster.nodes[victim].crash(power_cut=True)
+        await asyncio.sleep(18)
+        assert [s for s in held if victim in invariants.placements[s].replicas] == held
+
+        await told.until(lambda: any(at.joining for at in invariants.placements.values()), 20)
+        cluster.nodes[leader_of(cluster, MANAGERS_GROUP)].crash(power_cut=True)
+        await told.until(lambda: replaced(cluster, victim), 60)
+
+        assert all(len(at.replicas) == 3 for at in invariants.placements.values())
+        await client.create_topics(names(90, 3))
+
+    tell(ClusterPlan(shard_nodes=4), story)
+
+
+def replaced(cluster: ClusterSimulation, node_id: str) -> bool:
+    """Return whether no shard has a replica of the node, and nothing is under way."""
+    return all(
+        node_id not in at.replicas and not at.joining and not at.leaving
+        for at in cluster.invariants.placements.values()
+    )

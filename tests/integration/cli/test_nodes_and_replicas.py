@@ -93,3 +93,30 @@ def test_a_change_that_takes_longer_than_allowed_says_what_it_waits_for(nextgen:
     assert added in late.stderr
     assert cancelled["done"] is True
     psutil.Process(running.node_pids[added]).resume()
+
+
+def test_a_drained_node_gives_its_replica_to_another_and_may_go(nextgen: CommandLine):
+    assert "only 0 active shard nodes are connected" in nextgen.refused(
+        "nodes", "drain", "shard-node-1"
+    )
+    assert "has ever joined" in nextgen.refused("nodes", "drain", "shard-node-9")
+    added = nextgen.json("nodes", "add", "shard")["node_id"]
+
+    drained = nextgen.json("nodes", "drain", "shard-node-1")
+    assert (drained["state"], drained["replicas"]) == ("leaving", 1)
+    plan = nextgen.json("shards", "replicas", "rebalance", "--timeout-ms", "60000")
+
+    held = {node["node_id"]: (node["state"], node["replicas"]) for node in plan["nodes"]}
+    assert held == {"shard-node-1": ("leaving", 0), added: ("active", 1)}
+    assert (plan["moves"], plan["under_way"]) == ([], [])
+    assert "leaving" in nextgen.run("nodes", "list").stdout
+    assert (
+        "every replica is where it should be"
+        in nextgen.run("shards", "replicas", "rebalance", "--dry-run").stdout
+    )
+    nextgen.json("nodes", "remove", "shard-node-1")
+    (removed, kept) = nextgen.json("nodes", "list")["nodes"]
+    assert (removed["state"], kept["state"]) == ("removed", "active")
+    stopped = nextgen.json("shards", "replicas", "rebalance", "--stop")
+    assert (stopped["is_on"], stopped["is_requested"]) == (False, False)
+    assert nextgen.json("tenants", "get", "acme")["name"] == "acme"
