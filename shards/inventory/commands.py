@@ -314,6 +314,7 @@ class InventoryCommands:
             parents = decided_by.of(namespace_name)
             if isinstance(parents, MetadataError):
                 raise parents
+            self._state.slots.check(command.slot)  # It may have left during the reads.
             nowhere = check.no_broker_left(order, parents)
             if nowhere is not None:
                 answer = conclude(self._state, b"", nowhere, CommandResult())
