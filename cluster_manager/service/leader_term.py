@@ -368,7 +368,7 @@ class LeaderTerm:
         """Take the sizes of the shards that a node leads."""
         shard_map = self.pending.shard_map
         if shard_map is not None:
-            self.slot_mover.sizes.take(node_id, report, shard_map.shard_ids)
+            self.slot_mover.take_sizes(node_id, report, shard_map.shard_ids)
 
     def stop(self, error: MetadataError) -> None:
         """End the term, and every stream with ``error``."""

@@ -9,9 +9,9 @@ from cluster_manager.domain.cluster import (
     decide_stop_plan,
     fold_events,
 )
-from cluster_manager.domain.slot_moves.driver import left_of
+from cluster_manager.domain.slot_moves.driver import Left, left_of
 from cluster_manager.domain.slot_moves.moves import FINISHED, MovePhase
-from cluster_manager.domain.slot_moves.plans import Plan
+from cluster_manager.domain.slot_moves.plans import Plan, PlanPhase
 from cluster_manager.service.leader_term import LeaderTerm
 from nextgen.kernel.events.decider import Accepted
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
@@ -66,9 +66,11 @@ async def get_plans(
     state = term.committed
     newest = sorted(state.plans.plans.values(), key=lambda plan: -plan.plan_id)
     shown = newest[: request.plans_max] if request.plans_max else newest
-    return cluster_pb.GetPlansResponse(
-        plans=[described(term, state, plan) for plan in shown], shards=_shards(term, state)
-    )
+    plans = [described(term, state, plan) for plan in shown]
+    for plan in plans:
+        # A hundred plans with thousands of runs each would not fit into one message.
+        plan.plan.ClearField("wanted")
+    return cluster_pb.GetPlansResponse(plans=plans, shards=_shards(term, state))
 
 
 async def stop_plan(
@@ -93,7 +95,8 @@ def described(term: LeaderTerm, state: ClusterState, plan: Plan) -> cluster_pb.S
     shard_map = state.shard_map
     assert shard_map is not None, "a plan was made without a map"
     moves = state.slot_moves.of_plan(plan.plan_id)
-    left = left_of(plan, shard_map, term.slot_mover.sizes.rows())
+    is_done = plan.phase is PlanPhase.DONE
+    left = Left() if is_done else left_of(plan, shard_map, term.slot_mover.sizes.rows())
     waits_for = "" if plan.has_ended else term.slot_mover.next_step(plan).waits_for
     return cluster_pb.SlotPlan(
         plan=wire.plan_to_proto(plan),

@@ -14,7 +14,6 @@ from nextgen.kernel.limits.placement import (
     SLOT_MOVE_ROWS_MAX,
     SLOT_MOVE_SLOTS_MAX,
     SLOT_MOVES_AT_ONCE,
-    SLOT_MOVES_UNSIZED_SLOTS,
 )
 
 
@@ -44,11 +43,14 @@ def next_moves(
     shard_map: ShardMap,
     led: AbstractSet[int],
     rows: Mapping[int, int],
+    *,
+    needs_rows: bool = False,
 ) -> Next:
     """Return the next moves, at most one for each shard, and whether the plan is at its end.
 
     ``led`` are the shards that are known to have a leader: the others could not move anything.
-    ``rows`` are the rows of each shard that has reported them.
+    ``rows`` are the rows of each shard that has reported them; with ``needs_rows`` no other shard
+    gives slots, for it will report soon.
     """
     under_way = [move for move in moves.under_way if move.plan_id == plan.plan_id]
     left = {}
@@ -71,7 +73,10 @@ def next_moves(
         if unled:
             waits_for = waits_for or f"shard {unled[0]} has no leader"
             continue
-        part = first_slots(ranges, slots_per_move(shard_map, source, rows.get(source)))
+        if needs_rows and source not in rows:
+            waits_for = waits_for or f"shard {source} has not reported its size"
+            continue
+        part = first_slots(ranges, slots_per_move(shard_map, source, rows))
         begun.append(PlanMove(part, source, target, plan.plan_id))
         busy |= {source, target}
     return Next(tuple(begun), waits_for="" if begun or under_way else waits_for)
@@ -84,16 +89,17 @@ def left_of(plan: Plan, shard_map: ShardMap, rows: Mapping[int, int]) -> Left:
         slots = count_of(ranges)
         slots_left += slots
         rows_left += slots * rows.get(source, 0) // max(1, len(shard_map.table.slots_of(source)))
-        moves_left += -(-slots // slots_per_move(shard_map, source, rows.get(source)))
+        moves_left += -(-slots // slots_per_move(shard_map, source, rows))
     return Left(slots_left, rows_left, moves_left)
 
 
-def slots_per_move(shard_map: ShardMap, source: int, rows: int | None) -> int:
-    """Return how many slots of a shard go at once: those with a bounded number of rows."""
-    if rows is None:
-        return SLOT_MOVES_UNSIZED_SLOTS
+def slots_per_move(shard_map: ShardMap, source: int, rows: Mapping[int, int]) -> int:
+    """Return how many slots of a shard go at once: those with a bounded number of rows.
+
+    A shard that has reported none counts as an empty one.
+    """
     slots = len(shard_map.table.slots_of(source))
-    fitting = SLOT_MOVE_ROWS_MAX * slots // max(1, rows)
+    fitting = SLOT_MOVE_ROWS_MAX * slots // max(1, rows.get(source, 0))
     return min(SLOT_MOVE_SLOTS_MAX, max(1, fitting))
 
 

@@ -28,7 +28,7 @@ from cluster_manager.service.connection import NodeConnection
 from cluster_manager.service.slots.size_board import SizeBoard
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.decider import Accepted, Rejected
-from nextgen.kernel.limits.placement import SLOT_MOVE_STALLED_MS
+from nextgen.kernel.limits.placement import SHARD_SIZE_WAIT_MS, SLOT_MOVE_STALLED_MS
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 
 LOOK_MS = 1_000
@@ -62,6 +62,7 @@ class SlotMover:
         self._rows_copied: dict[int, int] = {}
         self._cancel_timer: Callable[[], None] | None = None
         self._is_stopped = False
+        self._began_ms = clock.monotonic_ms()
 
     def __repr__(self) -> str:
         return f"<SlotMover moves={len(self._term.pending.slot_moves.under_way)} {self.sizes!r}>"
@@ -85,6 +86,7 @@ class SlotMover:
             state.shard_map,
             self._term.led_shards().keys(),
             self.sizes.rows(),
+            needs_rows=self._clock.monotonic_ms() - self._began_ms < SHARD_SIZE_WAIT_MS,
         )
 
     def committed(self, before: ClusterState) -> None:
@@ -114,6 +116,15 @@ class SlotMover:
             events = self._planned(plan)
         if events:
             self._try_propose(events)
+
+    def take_sizes(
+        self, node_id: str, report: cluster_pb.ShardSizes, shard_ids: Sequence[int]
+    ) -> None:
+        """Take a node's report of sizes, which a plan may wait for."""
+        had = self.sizes.rows().keys()
+        self.sizes.take(node_id, report, shard_ids)
+        if self.sizes.rows().keys() != had:
+            self.look()
 
     def take_report(self, connection: NodeConnection, report: cluster_pb.SlotMoveReport) -> None:
         """Record a shard's report; the commit is pushed to nodes.

@@ -196,6 +196,9 @@ def add(
 
 def remove(
     shard: Shard,
+    force: Annotated[
+        bool, typer.Option("--force", help="Though named readers of its log may not be done.")
+    ] = False,
     dry_run: DryRun = False,
     no_wait: NoWait = False,
     timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
@@ -209,8 +212,16 @@ def remove(
     command when whoever reads that log, such as an export, is at its end. Nodes then move what they
     have of the shard aside.
     """
-    wish = {"kind": "remove_shard", "shard_id": shard, "dry_run": dry_run}
-    _run(wish, no_wait, timeout_ms, target, data_dir, json_output)
+
+    async def work() -> None:
+        from nextgen.cli.shards.slot_plans import check_no_readers
+
+        if not force and not dry_run:
+            await check_no_readers(endpoints_of(target, data_dir), shard)
+        wish = {"kind": "remove_shard", "shard_id": shard, "dry_run": dry_run}
+        await _carry_out(wish, no_wait, timeout_ms, target, data_dir, json_output)
+
+    run_command(work())
 
 
 def plans(target: Target = None, data_dir: DataDir = None, json_output: JsonFlag = False) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nextgen.cli.calls.manager_leader import ask_manager_leader
-from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused
+from nextgen.client.log.reader import log_readers
+from nextgen.kernel.errors import DeadlineExceeded, MetadataError, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from protos.nextgen.v1.cluster_service_pb2 import (
     GetPlansRequest,
@@ -25,6 +26,9 @@ ATTEMPT_TIMEOUT_MS = 4_000
 
 POLL_MS = 500
 """Between two looks at a plan that is waited for."""
+
+PLANS_LOOKED_AT = 10
+"""The last plans among which a followed one is looked for: the others began behind its end."""
 
 DONE, STOPPED = "done", "stopped"
 
@@ -83,6 +87,33 @@ async def stop_plan(endpoints: Sequence[str], plan_id: int) -> SlotPlan:
     return (await ask_manager_leader(endpoints, ask)).plan
 
 
+async def check_no_readers(endpoints: Sequence[str], shard_id: int) -> None:
+    """Check that a shard without slots, which is to be removed, has no named readers.
+
+    Raises:
+        Refused: It has some; the message says where they are in its log.
+        MetadataError: No cluster manager or none of the shard's replicas could be reached.
+    """
+    shards = {each.shard_id: each for each in (await get_plans(endpoints, 1)).shards}
+    if shard_id not in shards or shards[shard_id].slots:
+        return
+    answers = (await log_readers(endpoints, shard_id)).values()
+    errors = [answer for answer in answers if isinstance(answer, MetadataError)]
+    if len(errors) == len(answers):
+        raise errors[0] if errors else Unavailable(f"shard {shard_id} has no replica")
+    readers: dict[str, int] = {}
+    for answer in answers:
+        for reader in () if isinstance(answer, MetadataError) else answer.readers:
+            readers[reader.reader_id] = max(reader.position, readers.get(reader.reader_id, 0))
+    if readers:
+        shown = ", ".join(f"{name} at {position}" for name, position in sorted(readers.items()))
+        raise Refused(
+            RejectionCode.NOT_ALLOWED,
+            f"the log of shard {shard_id} has readers: {shown}. Wait until they are at its end; "
+            "with --force they lose what they have not read",
+        )
+
+
 async def follow(
     endpoints: Sequence[str], plan_id: int, timeout_ms: int, on_progress: OnProgress
 ) -> SlotPlan:
@@ -122,5 +153,5 @@ async def follow(
 
 
 async def _plan(endpoints: Sequence[str], plan_id: int) -> SlotPlan | None:
-    gathered = await get_plans(endpoints)
+    gathered = await get_plans(endpoints, PLANS_LOOKED_AT)
     return next((each for each in gathered.plans if each.plan.plan_id == plan_id), None)

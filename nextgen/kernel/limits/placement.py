@@ -371,10 +371,8 @@ SLOT_ROW_BYTES = 500
 plan is compared with the room on a node's disk."""
 
 SLOT_MOVE_SLOTS_MAX = 1_024
-"""Slots that one move of a plan takes along, however few rows they have."""
-
-SLOT_MOVES_UNSIZED_SLOTS = 16
-"""Slots that one move takes along from a shard whose size is not known yet."""
+"""Slots that one move of a plan takes along, however few rows they have. The ring scatters them,
+and a release counts units range by range while the slots stand still."""
 
 SLOT_MOVE_RANGES_MAX = 8_192
 """Ranges of slots in one move: as many as there can be, for slots are 16,384."""
@@ -402,6 +400,10 @@ round trip."""
 SLOT_MOVE_STALLED_MS = 600_000
 """Time without a report of a move that has not been adopted, after which it is taken back: far more
 than an election, a restart or a snapshot takes."""
+
+SHARD_SIZE_WAIT_MS = 15_000
+"""Time for which a new leader of the cluster manager waits for the size of a shard before it moves
+slots of it: leaders report sizes when they reconnect, and every ``SHARD_SIZES_MS``."""
 
 SHARD_SIZES_MS = 10_000
 """Between two reports of the sizes of the shards that a node leads."""

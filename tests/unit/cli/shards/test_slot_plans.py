@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import typer
 
 from nextgen.cli.shards import plan_commands, slot_plans
 from nextgen.kernel.errors import DeadlineExceeded, InvalidRequest, Refused, Unavailable
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from protos.nextgen.v1 import cluster_service_pb2 as cluster_pb
 from protos.nextgen.v1 import events_pb2 as events_pb
+from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 
 
 def plan(phase: str, slots_left: int = 0, **fields: Any) -> cluster_pb.SlotPlan:
@@ -35,6 +37,7 @@ class Manager:
     def __init__(self, *steps: cluster_pb.SlotPlan) -> None:
         self.steps = list(steps)
         self.asked: list[Any] = []
+        self.shards = [cluster_pb.SlotShard(shard_id=1, slots=SLOT_COUNT, leader="a")]
 
     async def PlanSlots(self, request: Any, **_options: Any) -> Any:
         self.asked.append(request)
@@ -44,7 +47,7 @@ class Manager:
         step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
         return cluster_pb.GetPlansResponse(
             plans=[step],
-            shards=[cluster_pb.SlotShard(shard_id=1, slots=SLOT_COUNT, leader="a")],
+            shards=self.shards,
         )
 
     async def StopPlan(self, request: Any, **_options: Any) -> Any:
@@ -154,6 +157,58 @@ async def test_an_election_in_between_is_waited_for(
     monkeypatch.setattr(slot_plans, "get_plans", sometimes)
 
     assert (await slot_plans.follow(("d:1",), 4, 5_000, lambda _: None)).plan.phase == "done"
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the replicas of a shard answer about the readers of its log."""
+    answers: dict[str, Any] = {}
+
+    async def ask(_endpoints: object, _shard_id: int) -> dict[str, Any]:
+        return answers
+
+    monkeypatch.setattr(slot_plans, "log_readers", ask)
+    return answers
+
+
+def test_a_shard_whose_log_has_readers_is_removed_by_force_only(manager, readers, capsys) -> None:
+    fake = manager(plan("done"))
+    fake.shards = [cluster_pb.SlotShard(shard_id=1, slots=0)]
+    for node, position in (("a", 40), ("b", 44)):
+        reader = shard_pb.LogReader(reader_id="exporter", position=position)
+        readers[node] = shard_pb.PinLogResponse(readers=[reader])
+    readers["c"] = Unavailable("it is down")
+
+    with pytest.raises(typer.Exit):
+        plan_commands.remove(1, no_wait=True)
+    assert "exporter at 44" in capsys.readouterr().err
+    assert fake.asked == []
+
+    plan_commands.remove(1, force=True, no_wait=True)
+    readers.clear()
+    readers["a"] = shard_pb.PinLogResponse()
+    plan_commands.remove(1, no_wait=True)
+    assert [each.kind for each in fake.asked] == ["remove_shard"] * 2
+
+
+def test_a_shard_of_whose_readers_nothing_is_known_is_not_removed(manager, readers) -> None:
+    fake = manager(plan("done"))
+    fake.shards = [cluster_pb.SlotShard(shard_id=1, slots=0)]
+    readers["a"] = Unavailable("it is down")
+
+    with pytest.raises(typer.Exit):
+        plan_commands.remove(1, no_wait=True)
+
+    assert fake.asked == []
+
+
+def test_a_shard_with_slots_is_retired_whoever_reads_its_log(manager, readers) -> None:
+    fake = manager(plan("running", 4))
+    readers["a"] = shard_pb.PinLogResponse(readers=[shard_pb.LogReader(reader_id="exporter")])
+
+    plan_commands.remove(1, no_wait=True)
+
+    assert [each.kind for each in fake.asked] == ["remove_shard"]
 
 
 def test_plans_shards_and_stops_are_shown(manager, capsys) -> None:

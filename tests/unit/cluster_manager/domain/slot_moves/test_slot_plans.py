@@ -37,7 +37,6 @@ from nextgen.kernel.limits.placement import (
     SLOT_MOVE_ROWS_MAX,
     SLOT_MOVE_SLOTS_MAX,
     SLOT_MOVES_AT_ONCE,
-    SLOT_MOVES_UNSIZED_SLOTS,
     SLOT_PLANS_KEPT,
     SLOT_ROW_BYTES,
 )
@@ -390,7 +389,19 @@ def test_moves_have_slot_move_rows_max_rows_by_estimate() -> None:
     assert slots({1: 8_192 * 500}) == SLOT_MOVE_ROWS_MAX // 500
     assert slots({1: 8_192 * (SLOT_MOVE_ROWS_MAX + 1)}) == 1
     assert slots({1: 10}) == SLOT_MOVE_SLOTS_MAX
-    assert slots({}) == SLOT_MOVES_UNSIZED_SLOTS
+    assert slots({}) == SLOT_MOVE_SLOTS_MAX
+
+
+def test_a_shard_that_will_report_its_size_soon_is_waited_for() -> None:
+    state = planned(cluster(2), wish(PlanKind.MERGE, shard_id=1, into_shard=2))
+
+    def step(rows: dict[int, int]) -> driver.Next:
+        plan, moves = state.plans.present, state.slot_moves
+        return next_moves(plan, moves, state.shard_map, {1, 2}, rows, needs_rows=True)
+
+    assert step({2: 5}).moves == ()
+    assert step({2: 5}).waits_for == "shard 1 has not reported its size"
+    assert len(step({1: 5}).moves) == 1
 
 
 def test_slot_move_slots_max_slots_go_at_once_however_few_rows_they_have() -> None:

@@ -12,6 +12,8 @@ from nextgen.kernel.errors import InvalidRequest, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.limits.placement import (
+    SHARD_SIZE_WAIT_MS,
+    SLOT_MOVE_ROWS_MAX,
     SLOT_MOVE_STALLED_MS,
     SLOT_REQUEST_ID_CHARACTERS_MAX,
 )
@@ -49,7 +51,9 @@ class Shards:
         shards = cls(under, a, b)
         shards.lead(1, a)
         shards.lead(2, b)
-        await settle()
+        # So large that sixteen slots go at once.
+        await shards.sizes(a, 1, 8_192 * SLOT_MOVE_ROWS_MAX // 16)
+        await shards.sizes(b, 2, 0)
         return shards
 
     def lead(self, shard_id: int, node: NodeConnection) -> None:
@@ -146,6 +150,24 @@ async def test_leased_units_go_along(one: ManagerUnderTest) -> None:
     assert units() == [before[0] - 4, before[1] + 4]
 
 
+async def test_plans_are_listed_without_their_slots_of_which_there_may_be_thousands(
+    one: ManagerUnderTest,
+) -> None:
+    await Shards.joined(one)
+    for _ in range(3):
+        made = await plan(one, "rebalance")
+    planned = await plan(one, "split", shard_id=1)
+    assert len(planned.plan.wanted) > 500
+
+    listed = (await plans(one)).plans
+    newest = (await one.manager.plans(cluster_pb.GetPlansRequest(plans_max=2))).plans
+
+    assert [each.plan.plan_id for each in listed] == [4, 3, 2, 1]
+    assert [each.plan.plan_id for each in newest] == [4, made.plan.plan_id]
+    assert [len(each.plan.wanted) for each in listed] == [0] * 4
+    assert (listed[0].slots, listed[0].slots_left) == (4_096, 4_096)
+
+
 async def test_a_node_that_joins_is_told_the_moves_that_are_not_over(
     one: ManagerUnderTest,
 ) -> None:
@@ -205,7 +227,7 @@ async def test_the_next_leader_goes_on_with_the_plan(one: ManagerUnderTest, tmp_
     assert [move for move in await moves_pushed(shards.a)] == [(1, "adopted")]
     await shards.report(shards.a, 1, "cleaned")
 
-    # Sixteen slots have moved: nothing was known of the shard's size.
+    # Sixteen slots have moved.
     assert await moves_pushed(shards.a) == [(1, "done"), (2, "planned")]
     (shown,) = (await plans(one)).plans
     assert shown.slots_left == 24
@@ -310,6 +332,41 @@ async def test_sizes_of_a_deposed_leader_and_of_unknown_shards_are_ignored(
     sizes = {shard.shard_id: shard.size.rows for shard in (await plans(one)).shards}
 
     assert sizes == {1: 200, 2: 0}
+
+
+async def test_a_new_leader_waits_for_the_size_of_a_shard_but_not_for_ever(
+    one: ManagerUnderTest,
+) -> None:
+    a, b = await one.join_shard_nodes()
+    shards = Shards(one, a, b)
+    shards.lead(1, a)
+    shards.lead(2, b)
+    await settle()
+    planned = await plan(one, "move_slots", into_shard=2, ranges=some_slots(one, 1, 40))
+    assert planned.waits_for == "shard 1 has not reported its size"
+    assert one.manager.leader_term.committed.slot_moves.moves == {}
+
+    for _ in range(SHARD_SIZE_WAIT_MS // 1_000 + 1):
+        one.clock.advance(1_000)
+        for node in (a, b):
+            one.manager.receive(node, heartbeat(1))
+        await settle()
+
+    assert await moves_pushed(a) == [(1, "planned")]
+
+
+async def test_a_plan_goes_on_when_the_size_is_reported(one: ManagerUnderTest) -> None:
+    a, b = await one.join_shard_nodes()
+    shards = Shards(one, a, b)
+    shards.lead(1, a)
+    shards.lead(2, b)
+    await settle()
+    await plan(one, "move_slots", into_shard=2, ranges=some_slots(one, 1, 40))
+
+    await shards.sizes(a, 1, 8_192 * SLOT_MOVE_ROWS_MAX // 16)
+
+    (move,) = one.manager.leader_term.committed.slot_moves.under_way
+    assert sum(last + 1 - first for first, last in move.ranges) == 16
 
 
 async def test_a_plan_that_does_not_fit_on_a_disk_is_refused(one: ManagerUnderTest) -> None:
