@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from shards.assignment.lease_table import GivenUnits, LeaseTable
+from shards.domain.shard import Shard
 from shards.domain.slot_moves import decider, steps
+from shards.inventory.service import InventoryService
+from shards.projections.foreign import ForeignSlots
 from shards.sessions.broker_manager import BrokerManager
 from shards.slots import unit_counts
 from shards.slots.slot_copy import SlotCopy
 from shards.slots.slot_source import SlotSource
 from shards.slots.touched_keys import TouchedScan
+from shards.state.proposer import Proposer
+from shards.state.state_scans import StateScans
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _DOMAIN = ("tests/unit/shards/domain/test_slot_moves.py",)
 _RUNS = ("tests/simulation/test_slot_moves.py",)
+_SLOTS = ("tests/unit/shards/state/test_shard_slots.py",)
+_LEASES = ("tests/unit/shards/assignment/test_lease_table.py",)
 _SOURCE = ("tests/unit/shards/slots/test_slot_source.py",)
 
 MUTANTS = (
@@ -129,5 +137,61 @@ MUTANTS = (
         "the next manager of a broker goes on with its session",
         (Edit(BrokerManager, "take_over", "self.sessions.take_over(is_here)", "pass"),),
         ("tests/unit/shards/node/test_moved_sessions.py",),
+    ),
+    Mutant(
+        "proposes-for-slots-that-left",
+        "SM1",
+        "no event about a slot is proposed by a shard that does not have it",
+        (Edit(Proposer, "propose", "self._check_slots(events)", "pass"),),
+        _SLOTS,
+    ),
+    Mutant(
+        "forgets-that-it-took-part-in-a-move",
+        "SM1",
+        "slots are looked at as long as any ever left, in later terms too",
+        (Edit(Shard, "has_moved", "self.settled_move_id or ", ""),),
+        _SLOTS,
+    ),
+    Mutant(
+        "decides-as-if-slots-had-stayed",
+        "SM1",
+        "slots are checked again when a command has waited for its turn",
+        (
+            Edit(
+                InventoryService,
+                "_carry_out",
+                "if self._state.slots.owned() is not owned:",
+                "if False:",
+            ),
+        ),
+        _SLOTS,
+    ),
+    Mutant(
+        "shows-rows-of-moving-slots",
+        "SM9",
+        "scans of the view leave out rows of slots that are not the shard's",
+        (Edit(ForeignSlots, "condition", "if not self.ranges:", "if True:"),),
+        _SLOTS,
+    ),
+    Mutant(
+        "shows-pending-rows-of-moving-slots",
+        "SM9",
+        "scans leave out pending rows of slots that are not the shard's",
+        (Edit(StateScans, "_pending", "if not foreign:", "if True:"),),
+        _SLOTS,
+    ),
+    Mutant(
+        "uses-leased-units-that-went-along",
+        "SM10",
+        "units of released slots are not used of the lease",
+        (Edit(LeaseTable, "_limited", "- self._given.get(session_id, 0)", ""),),
+        _LEASES,
+    ),
+    Mutant(
+        "believes-an-answer-from-before-the-end-of-a-move",
+        "SM10",
+        "given units count until an answer that was requested behind the move",
+        (Edit(GivenUnits, "stated", "each[1] > asked_at", "False"),),
+        _LEASES,
     ),
 )
