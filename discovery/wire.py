@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
-from discovery.domain.answer_cache import AnswerFacts, Delta
+from discovery.domain.answer_cache import AnswerFacts, Delta, HasLeft
 from discovery.domain.page import InvalidPageToken, PageToken, parse_page_token
 from nextgen.client.transport.request_fields import RequestFields
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
@@ -20,13 +20,14 @@ from nextgen.kernel.limits.cluster import (
     TRACE_ID_CHARACTERS_MAX,
 )
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
+from nextgen.kernel.routing.ids import is_id, slot_of_id
 from nextgen.kernel.routing.names import InvalidName
 from protos.nextgen.v1.discovery_service_pb2 import (
     ListObjectsRequest,
     LookupRequest,
     LookupResponse,
 )
-from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.events_pb2 import Event, SlotsReleased
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
 
@@ -93,6 +94,19 @@ def delta_of_event(event: Event) -> Delta | None:
                 session_id="",
             )
     return None
+
+
+def leaving_with(released: SlotsReleased) -> HasLeft:
+    """Return whose answers end with a release of slots: a topic's id carries its slot."""
+    ranges = [(each.first, each.last) for each in released.ranges]
+
+    def has_left(facts: AnswerFacts) -> bool:
+        if not is_id(facts.topic_id):
+            return True
+        slot = slot_of_id(facts.topic_id)
+        return any(first <= slot <= last for first, last in ranges)
+
+    return has_left
 
 
 def trouble_answer(topic: str, error: MetadataError) -> bytes:

@@ -82,15 +82,22 @@ RouteMissing = Callable[[str, float], Route]
 """Returns the route of a name without a valid answer, at this time."""
 
 
+HasLeft = Callable[[AnswerFacts], bool]
+"""Returns whether a topic is another shard's by now, from the facts of an answer about it."""
+
+
 class _Permit:
     """The time up to which answers of one shard and one broker session may be given."""
 
-    __slots__ = ("broker_id", "route", "until")
+    __slots__ = ("broker_id", "heir", "route", "until")
 
     def __init__(self, broker_id: str, until: float, route: Route) -> None:
         self.broker_id = broker_id
         self.until = until
         self.route = route
+        self.heir: tuple[_Permit, HasLeft] | None = None
+        """The permit of all its answers except those about topics that left the shard. It is then
+        not valid itself any more."""
 
 
 class _Shard:
@@ -166,7 +173,7 @@ class AnswerCache:
             if entry is None:
                 entry = find(name)
             if entry is None or entry[1].until <= now:
-                entry = self._by_alias(name, now)
+                entry = self._otherwise(name, now)
                 if entry is None:
                     missing.append(len(answers))
                     answers.append(b"")
@@ -182,7 +189,7 @@ class AnswerCache:
         entry = self._at_hand.get(name)
         permit = self._store.find_permit(name) if entry is None else entry[1]
         if permit is None or permit.until <= now:
-            entry = self._by_alias(name, now)
+            entry = self._otherwise(name, now)
             if entry is None:
                 return self._route_missing(name, now)
             permit = entry[1]
@@ -242,6 +249,20 @@ class AnswerCache:
                 permit.until = NEVER
         self._shards[shard_id] = _Shard(position)
 
+    def release(self, shard_id: int, position: int, has_left: HasLeft) -> None:
+        """Give no answers of the shard any more about topics for which ``has_left``.
+
+        Other answers stay valid. Each is judged once, when it is next looked up, so this takes as
+        long as the shard has sessions, however many answers there are. An answer from before
+        ``position`` is not cached any more: it may be about a topic that left there.
+        """
+        shard = self._shards[shard_id]
+        shard.floor = max(shard.floor, position)
+        for session_id, permit in tuple(shard.permits.items()):
+            heir = _Permit(permit.broker_id, permit.until, permit.route)
+            permit.until, permit.heir = NEVER, (heir, has_left)
+            shard.permits[session_id] = heir
+
     def apply(self, shard_id: int, position: int, deltas: Iterable[Delta]) -> None:
         """Apply the deltas up to ``position``, in order."""
         shard = self._shards[shard_id]
@@ -276,14 +297,27 @@ class AnswerCache:
                     ended += 1
         return ended
 
-    def _by_alias(self, name: str, now: float) -> _Entry | None:
-        """Return the valid answer about what ``name`` is another spelling of, None without one."""
-        topic = self._aliases.get(name)
-        if topic is None:
-            # An expired answer is kept: the stream may come back and renew its permit.
-            return None
+    def _otherwise(self, name: str, now: float) -> _Entry | None:
+        """Find a valid answer under another spelling of ``name``, or one with an heir's permit."""
+        topic = self._aliases.get(name, name)
         entry = self._at_hand.get(topic) or self._store.find(topic)
+        if entry is not None and entry[1].heir is not None:
+            entry = self._inherited(topic, entry)
+        # An expired answer is kept: the stream may come back and renew its permit.
         return entry if entry is not None and entry[1].until > now else None
+
+    def _inherited(self, topic: str, entry: _Entry) -> _Entry | None:
+        """Store an answer anew under the permit that its own was replaced by, unless it left."""
+        answer, permit = entry
+        facts = self._facts_of(answer)
+        while permit.heir is not None:
+            heir, has_left = permit.heir
+            if has_left(facts):
+                self._store.remove(topic)
+                return None
+            permit = heir
+        self._store.put(topic, answer, permit, topic_id=facts.topic_id)
+        return answer, permit
 
     def _remove_outdated(self, delta: Delta) -> None:
         answer = self._store.peek(delta.topic)

@@ -21,7 +21,7 @@ import structlog
 from discovery.domain.absent_names import AbsentNames
 from discovery.domain.answer_cache import AnswerCache
 from discovery.domain.partition_counts import PartitionCounts
-from discovery.wire import delta_of_event
+from discovery.wire import delta_of_event, leaving_with
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits.cluster import (
@@ -122,9 +122,13 @@ class LeasedAssignments:
     def _forget(self, position: int) -> None:
         """Drop what is remembered of the shard; what it answers is of ``position`` or later."""
         self.resets += 1
+        self._remember_nothing()
+        self._cache.reset(self.shard_id, position)
+
+    def _remember_nothing(self) -> None:
+        """Forget absent names and counts of partitions, which are cheap to ask for again."""
         self._absent.reset(self.shard_id)
         self._counts.clear()
-        self._cache.reset(self.shard_id, position)
 
     def on_items(self, items: Sequence[Item]) -> None:
         """Do nothing: the stream has no snapshot."""
@@ -133,10 +137,12 @@ class LeasedAssignments:
         """Do nothing: the stream has no snapshot."""
 
     def on_events(self, events: Sequence[Event]) -> None:
-        released = [event.position for event in events if event.HasField("slots_released")]
-        if released:
-            # What is answered of these slots is kept true by another shard's stream, if at all.
-            self._forget(released[-1])
+        for event in events:
+            if event.HasField("slots_released"):
+                # What is answered of these slots is kept true by another shard's stream, if at all.
+                self._remember_nothing()
+                left = leaving_with(event.slots_released)
+                self._cache.release(self.shard_id, event.position, left)
         deltas = [delta for event in events if (delta := delta_of_event(event)) is not None]
         self._cache.apply(self.shard_id, events[-1].position, deltas)
 

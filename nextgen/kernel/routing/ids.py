@@ -11,6 +11,7 @@ import re
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 
 ID_DIGITS = 24
+_SLOT_DIGITS = 4
 _ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
 ID_ENTROPY_BYTES = 10
 
@@ -25,3 +26,9 @@ def mint_id(slot: int, entropy: bytes) -> str:
 def is_id(text: str) -> bool:
     """Return whether ``text`` has the form of an internal id."""
     return _ID.fullmatch(text) is not None
+
+
+def slot_of_id(internal_id: str) -> int:
+    """Return the slot that an id was made in."""
+    assert is_id(internal_id), f"{internal_id!a} is no internal id"
+    return int(internal_id[:_SLOT_DIGITS], 16)

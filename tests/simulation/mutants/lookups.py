@@ -108,7 +108,7 @@ _CACHE_MUTANTS = (
         "cache-finds-after-its-time",
         "A5",
         "an answer is given by another spelling until its time is over as well",
-        (Edit(AnswerCache, "_by_alias", " and entry[1].until > now", ""),),
+        (Edit(AnswerCache, "_otherwise", " and entry[1].until > now", ""),),
         _CACHE,
     ),
     Mutant(
@@ -204,6 +204,27 @@ _CACHE_MUTANTS = (
         "an answer comes back byte for byte, whatever its length is",
         (Edit(AnswerStore, "_packed", "_MARK in answer[:start] or ", ""),),
         _STORE,
+    ),
+    Mutant(
+        "cache-keeps-what-left-its-shard",
+        "A5",
+        "an answer about a topic that left the shard is not given",
+        (Edit(AnswerCache, "_inherited", "if has_left(facts):", "if False:"),),
+        _CACHE,
+    ),
+    Mutant(
+        "cache-takes-answers-from-before-a-release",
+        "A5",
+        "an answer from before a release of slots is not taken in",
+        (Edit(AnswerCache, "release", "max(shard.floor, position)", "shard.floor"),),
+        _CACHE,
+    ),
+    Mutant(
+        "cache-renews-nothing-behind-a-release",
+        "A5",
+        "what stays at the shard is renewed and ended as before the release",
+        (Edit(AnswerCache, "release", "shard.permits[session_id] = heir", "pass"),),
+        _CACHE,
     ),
     Mutant(
         "cache-remembers-every-spelling",

@@ -12,8 +12,15 @@ from discovery.wire import answer_facts, encoded_answer, encoded_answer_facts
 from nextgen.kernel.errors import Overloaded
 from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX, WATCH_TTL_MARGIN_MS
 from nextgen.kernel.limits.discovery import LEASES_UNUSED_MS
+from nextgen.kernel.routing.ids import mint_id
 from nextgen.tasks.timeouts import timeout
-from protos.nextgen.v1.events_pb2 import Event, TopicAssigned, TopicUnassigned
+from protos.nextgen.v1.events_pb2 import (
+    Event,
+    SlotRange,
+    SlotsReleased,
+    TopicAssigned,
+    TopicUnassigned,
+)
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from tests.support.discovery.absent_names import absent_names
 
@@ -172,6 +179,33 @@ async def test_a_reset_takes_every_answer_away_at_once_and_begins_with_the_prese
     assert put(cache, answer(position=90))
     assert cache.has_answer(TOPIC, 5.2)
     assert watch.resets == 2
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "first", "last", "stays"),
+    [
+        (mint_id(700, bytes(10)), 701, 16_383, True),
+        (mint_id(700, bytes(10)), 0, 699, True),
+        (mint_id(700, bytes(10)), 700, 700, False),
+        ("not-an-id", 0, 0, False),
+    ],
+)
+async def test_a_release_of_slots_ends_the_answers_of_these_slots_alone(
+    watch, cache, topic_id, first, last, stays
+):
+    begin(watch)
+    message = answer()
+    message.topic_id = topic_id
+    put(cache, message)
+    watch._renew(5_000, TTL_MS)
+    assert cache.has_answer(TOPIC, 5.1)
+
+    released = SlotsReleased(move_id=1, ranges=[SlotRange(first=first, last=last)], to_shard=2)
+    watch.on_events([Event(position=30, slots_released=released)])
+
+    assert cache.has_answer(TOPIC, 5.1) is stays
+    assert cache.position(SHARD) == 30
+    assert not put(cache, message), "it is from before the release"
 
 
 async def test_it_resumes_where_the_cache_is_and_again_when_the_watch_ends(watch, cache):

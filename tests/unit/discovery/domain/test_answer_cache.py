@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discovery.domain.answer_cache import AnswerCache, AnswerFacts, Delta
+from discovery.domain.answer_cache import AnswerCache, AnswerFacts, Delta, HasLeft
 
 SHARD = 1
 TOPIC = "persistent://t/n/x"
@@ -354,6 +354,87 @@ def test_a_delta_removes_an_answer_that_was_not_used_lately():
     assert given_answer(cache, "b") is not None
 
 
+def left(*topics: str) -> HasLeft:
+    return lambda facts: facts.topic in topics
+
+
+@pytest.mark.parametrize("finds", [0, 1, 50], ids=["not found yet", "found", "at hand"])
+def test_a_release_ends_answers_about_what_left_and_no_other(cache, finds):
+    cache.add_alias("A", "a")
+    for topic in ("a", "b"):
+        insert(cache, facts(10, topic=topic))
+    for _ in range(finds):
+        cache.lookup(["a", "b"], 0.0)
+
+    cache.release(SHARD, 20, left("a"))
+
+    assert given_answer(cache, "a") is None
+    assert given_answer(cache, "A") is None
+    assert cache.route("a", 0.0) == ()
+    assert given_answer(cache, "b") == facts(10, topic="b")
+    assert len(cache) == 1
+
+
+def test_a_release_takes_in_no_answer_from_before_it(cache):
+    cache.release(SHARD, 20, left("a"))
+
+    assert cache.is_outdated(SHARD, facts(19, topic="a"))
+    assert not insert(cache, facts(19, topic="a"))
+    assert insert(cache, facts(20, topic="a"))
+    assert given_answer(cache, "a") == facts(20, topic="a"), "it came back"
+
+
+def test_what_stays_over_several_releases_is_judged_by_each_of_them(cache):
+    for topic in ("a", "b", "c"):
+        insert(cache, facts(10, topic=topic))
+    for position, topic in ((20, "a"), (30, "b"), (40, "d")):
+        cache.release(SHARD, position, left(topic))
+
+    assert [given_answer(cache, topic) is not None for topic in "abc"] == [False, False, True]
+
+
+def test_what_stays_is_renewed_and_ends_with_its_session_though_it_was_not_judged(cache):
+    insert(cache, facts(10, topic="a"))
+    insert(cache, facts(10, topic="b", session="s-2"))
+    cache.release(SHARD, 20, left())
+    cache.renew(SHARD, 200.0)
+    assert given_answer(cache, "a", now=150.0) == facts(10, topic="a")
+
+    cache.end_sessions(lambda _broker_id, session_id: session_id == "s-2")
+
+    assert given_answer(cache, "b", now=150.0) is None
+    assert given_answer(cache, "a", now=200.0) is None
+
+
+def test_a_reset_ends_what_no_release_has_judged_yet(cache):
+    insert(cache, facts(10, topic="a"))
+    cache.release(SHARD, 20, left())
+
+    cache.reset(SHARD, 30)
+    cache.renew(SHARD, 200.0)
+
+    assert given_answer(cache, "a") is None
+
+
+def test_a_change_outdates_what_stays(cache):
+    insert(cache, facts(10))
+    cache.release(SHARD, 11, left())
+
+    cache.apply(SHARD, 12, [delta(12, epoch=2)])
+
+    assert given_answer(cache) is None
+
+
+def test_a_release_touches_no_other_shard(cache):
+    cache.reset(2, 5)
+    cache.renew(2, 100.0)
+    insert(cache, facts(5, topic="a"), shard_id=2)
+
+    cache.release(SHARD, 20, left("a"))
+
+    assert given_answer(cache, "a") is not None
+
+
 TOPICS = ["a", "b"]
 
 
@@ -377,6 +458,8 @@ class CacheModel:
         self.now = 0.0
         self.until = 0.0
         self.given = 0
+        self.releases: dict[int, str] = {}
+        """By position the topic that left. It comes back at once."""
         self.cache.reset(SHARD, len(self.log))
         self.renew()
 
@@ -405,6 +488,10 @@ class CacheModel:
     def unrelated_event(self) -> None:
         self.log.append(None)
 
+    def release(self) -> None:
+        self.log.append(None)
+        self.releases[len(self.log)] = self.chance.choice(TOPICS)
+
     def shard_answers(self) -> None:
         topic = self.chance.choice(TOPICS)
         position = len(self.log)
@@ -424,6 +511,9 @@ class CacheModel:
     def update_arrives(self) -> None:
         start = self.cache.position(SHARD)
         end = self.chance.randint(start, len(self.log))
+        for position in range(start + 1, end + 1):
+            if position in self.releases:
+                self.cache.release(SHARD, position, left(self.releases[position]))
         self.cache.apply(SHARD, end, [d for d in self.log[start:end] if d is not None])
         self.renew()
 
@@ -451,7 +541,7 @@ class CacheModel:
 
     def step(self) -> None:
         often = [self.assign, self.shard_answers, self.answer_arrives, self.update_arrives]
-        sometimes = [self.delete, self.unrelated_event, self.renew, self.time_passes]
+        sometimes = [self.delete, self.release, self.unrelated_event, self.renew, self.time_passes]
         rarely = [self.gap_cannot_be_filled, self.session_ends, self.other_spelling]
         self.chance.choice(4 * often + 2 * sometimes + rarely)()
 
@@ -466,6 +556,8 @@ class CacheModel:
             assert answer.topic == name.lower()
             assert self.now < self.until
             assert answer.session_id not in self.ended
+            for position, topic in self.releases.items():
+                assert topic != answer.topic or not answer.position < position <= delivered
             held = (self.truth(answer.topic, at) for at in range(delivered, len(self.log) + 1))
             assert any(
                 change is not None

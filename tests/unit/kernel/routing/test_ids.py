@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-from nextgen.kernel.routing.ids import ID_DIGITS, ID_ENTROPY_BYTES, is_id, mint_id
+from nextgen.kernel.routing.ids import ID_DIGITS, ID_ENTROPY_BYTES, is_id, mint_id, slot_of_id
 
 slots = st.integers(0, SLOT_COUNT - 1)
 entropies = st.binary(min_size=ID_ENTROPY_BYTES, max_size=ID_ENTROPY_BYTES)
@@ -20,6 +20,7 @@ def test_an_id_says_which_slot_it_was_born_in(slot: int, entropy: bytes) -> None
 
     assert len(internal_id) == ID_DIGITS
     assert int(internal_id[:4], 16) == slot
+    assert slot_of_id(internal_id) == slot
 
 
 @given(slots, entropies, entropies)
