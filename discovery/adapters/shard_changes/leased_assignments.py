@@ -115,15 +115,11 @@ class LeasedAssignments:
     # What the shard tells ---------------------------------------------------------------------
 
     def on_reset(self) -> None:
-        self._begins_anew = True
-        # No answer is valid from here on; the next update has the present position.
-        self._forget(self._cache.position(self.shard_id))
-
-    def _forget(self, position: int) -> None:
-        """Drop what is remembered of the shard; what it answers is of ``position`` or later."""
         self.resets += 1
+        self._begins_anew = True
         self._remember_nothing()
-        self._cache.reset(self.shard_id, position)
+        # No answer is valid from here on; the next update has the present position.
+        self._cache.reset(self.shard_id, self._cache.position(self.shard_id))
 
     def _remember_nothing(self) -> None:
         """Forget absent names and counts of partitions, which are cheap to ask for again."""

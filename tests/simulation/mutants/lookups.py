@@ -837,6 +837,20 @@ _LEASE_MUTANTS = (
         _LEASED,
     ),
     Mutant(
+        "discovery-answers-for-slots-that-left",
+        "A5",
+        "a release of slots ends the answers about them",
+        (
+            Edit(
+                LeasedAssignments,
+                "on_events",
+                "self._cache.release(self.shard_id, event.position, left)",
+                "pass",
+            ),
+        ),
+        _LEASED,
+    ),
+    Mutant(
         "discovery-begins-anew-behind-the-present",
         "A5",
         "behind a reset the changes are known from its position on",
