@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.slots.crashes import VICTIMS, Crash, crash_row, run_move
+from tests.support.slots.crashes import (
+    PAGE,
+    VICTIMS,
+    Crash,
+    crash_row,
+    run_move,
+    table_of,
+)
 
-STEPS = 32
+STEPS = 36
 """Of a move without any trouble."""
 
 IN_EACH_RUN = {
@@ -20,7 +27,7 @@ IN_EACH_RUN = {
     "B's leader, which goes on": 8,
     "answer, lost": 8,
     "operator stops it, B's leader": 4,
-    "operator stops it, message, delayed": 9,
+    "operator stops it, message, delayed": 11,
 }
 """Who is gone, and at each which step."""
 
@@ -54,6 +61,7 @@ def test_a_move_ends_once_whoever_is_gone_after_any_step(victim: str) -> None:
 
     assert row.faults == []
     assert row.runs >= STEPS - 1
+    assert table_of([row]).splitlines()[-1] in PAGE.read_text(), "make the table again"
 
 
 STRIKES = st.lists(

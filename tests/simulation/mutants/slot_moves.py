@@ -38,6 +38,20 @@ MUTANTS = (
         _RUNS,
     ),
     Mutant(
+        "decides-about-slots-of-another-shard",
+        "SM1",
+        "a shard's log takes no decision about slots that the shard does not have",
+        (
+            Edit(
+                Proposer,
+                "_check_slots",
+                "self._slots.check_states(map(state_of, events))",
+                "pass",
+            ),
+        ),
+        _RUNS,
+    ),
+    Mutant(
         "reclaims-without-a-refusal",
         "SM1",
         "slots are reclaimed only behind the target's committed refusal",

@@ -8,6 +8,8 @@ tests.support.slots.crashes`` runs every step with every victim and prints what 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import random
 import sys
 from collections import Counter
@@ -134,13 +136,15 @@ class _Run:
         self._tasks: list[asyncio.Task[Any]] = []
         self._exists: dict[str, bool | None] = {}
         """By name: whether a topic of the writers exists by what was acknowledged."""
-        self._done_s = 0.0
+        self._is_ended = False
 
     async def carry_out(self) -> None:
         world = self.world
         await world.fill(TOPICS)
         names = [self._name_in_slots(number) for number in range(3)]
         writers = [asyncio.create_task(self._write(name)) for name in names]
+        movers = [self._move_units(shard) for shard in (world.a, world.b)]
+        writers += map(asyncio.create_task, movers)
         await asyncio.sleep(0.05)
         self._watch()
         world.manager.plan(the_move())
@@ -149,7 +153,7 @@ class _Run:
             await asyncio.sleep(0.05)
         self.crash.took_s = _now() - started_s
         self.crash.ended = world.manager.moves[1].phase.value
-        self._is_watching = False
+        self._is_watching, self._is_ended = False, True
         await asyncio.gather(*self._tasks)
         # What was late has arrived, and the writers have found the shard that has the slots.
         is_late = any("later" in victim or "delayed" in victim for _, victim in self._strikes())
@@ -320,6 +324,19 @@ class _Run:
                         self._exists[name] = False
             except MetadataError:
                 continue
+
+    async def _move_units(self, shard: MovingShard) -> None:
+        """Assign a unit of the slots again and again, as a leader's own work does that began when
+        the slots were its shard's."""
+        name = next(
+            str(row[0])
+            for row in self.world.a.view.dump()["topics"]
+            if oracle.is_within(StateKind.TOPIC, str(row[0]), RANGES)
+        )
+        for number in itertools.count():
+            await asyncio.sleep(0.1 if self._is_ended else 0.004)
+            with contextlib.suppress(MetadataError):
+                self.world.assign(name, f"session-{number % 2}" if number % 3 else "", shard)
 
     # Checks -----------------------------------------------------------------------------------
 

@@ -329,15 +329,17 @@ class SlotWorld(World):
         await self.b.state.proposer.confirm()
         await self.a.state.proposer.confirm()
 
-    def assign(self, name: str, session_id: str) -> None:
-        """Assign a whole topic to a session, as a lookup does; "" ends its assignment.
+    def assign(self, name: str, session_id: str, at: MovingShard | None = None) -> None:
+        """Assign a whole topic to a session; "" ends its assignment. As a lookup does it, or, at a
+        given shard, as work in the background, which does not ask whose the slot is.
 
         Raises:
             MetadataError: The shard does not have it.
         """
         topic_name = parse_topic(name)
-        shard = self.home_of_topic(name)
-        shard.state.slots.check_key(topic_name.routing_key)
+        shard = at or self.home_of_topic(name)
+        if at is None:
+            shard.state.slots.check_key(topic_name.routing_key)
         topic = shard.state.reads.load_topic(name)
         if topic is None:
             return
