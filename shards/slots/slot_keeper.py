@@ -76,6 +76,8 @@ class SlotKeeper:
         self._reported: dict[int, tuple[str, float]] = {}
         self._adopted: dict[int, tuple[int, SlotsAdopted]] = {}
         """By move: where this log adopted its slots, and the event."""
+        self._reasons: dict[int, str] = {}
+        """By move: why this leader has refused it. Its log has the reason too."""
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: Cancellable | None = None
         self._task: asyncio.Task[None] | None = None
@@ -158,6 +160,7 @@ class SlotKeeper:
         try:
             position = await copy.run()
         except MoveIsHopeless as error:
+            self._reasons[move.move_id] = str(error)
             await copy.refuse(str(error))
             await self._report(move)
             return
@@ -242,7 +245,7 @@ class SlotKeeper:
             )
         else:
             await self._state.proposer.confirm()
-            self._send(move, phase, reason=move.reason)
+            self._send(move, phase, reason=self._reasons.get(move.move_id) or move.reason)
         self._reported[move.move_id] = (phase, now)
 
     async def _adoption(self, move_id: int) -> tuple[int, SlotsAdopted]:
