@@ -374,10 +374,11 @@ class _Wanted:
     def _best_taker(self, shard_id: int, instead_of: str = "") -> str | None:
         """Return the node for one more replica, None if every connected one has one already."""
         held, rank = self.held[shard_id], self._rank(shard_id)
+        zones = (self._nodes[each].zone for each in held if each != instead_of)
+        uneven = self._spread.with_one_more(zones)
 
         def cost(node: ShardNode) -> tuple[int, int, int]:
-            uneven = self._unevenness(shard_id, without=instead_of, plus=node.node_id)
-            return uneven, self._fullness(node), rank[node.node_id]
+            return uneven[node.zone], self._fullness(node), rank[node.node_id]
 
         takers = [each for each in self._takers if each.node_id not in held]
         return min(takers, key=cost).node_id if takers else None

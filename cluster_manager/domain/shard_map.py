@@ -203,9 +203,8 @@ def place_replicas(
         replicas = [leader]
         while len(replicas) < replication_factor:
             others = [node for node in order if node not in replicas]
-            replicas.append(
-                min(others, key=lambda n: (spread.with_one_more(replicas, n, zone_of), held[n]))
-            )
+            uneven = spread.with_one_more(zone_of[node] for node in replicas)
+            replicas.append(min(others, key=lambda n: (uneven[zone_of[n]], held[n])))
         first_replicas[leader] += 1
         held.update(replicas)
         placed[shard_id] = replicas

@@ -49,9 +49,10 @@ class ZoneSpread:
             for zone in zones
         )
 
-    def with_one_more(self, held: Iterable[str], node_id: str, zone_of: Mapping[str, str]) -> int:
-        """Return the unevenness of a shard on the nodes ``held`` and on one more."""
-        return self.unevenness(Counter(zone_of[each] for each in (*held, node_id)))
+    def with_one_more(self, held: Iterable[str]) -> dict[str, int]:
+        """Return by zone the unevenness of a shard in the zones ``held``, and one more there."""
+        counts = Counter(held)
+        return {zone: self.unevenness(counts + Counter([zone])) for zone in self.nodes}
 
     def shares(self, shards: int) -> dict[str, float]:
         """Return the replicas for each node of a zone, if zones share them as evenly as allowed."""

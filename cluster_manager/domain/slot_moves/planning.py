@@ -160,9 +160,8 @@ def place_added(
         nodes: list[str] = []
         while len(nodes) < context.replication_factor:
             others = [node for node in order if node not in nodes]
-            nodes.append(
-                min(others, key=lambda n: (spread.with_one_more(nodes, n, zone_of), held[n]))
-            )
+            uneven = spread.with_one_more(zone_of[node] for node in nodes)
+            nodes.append(min(others, key=lambda n: (uneven[zone_of[n]], held[n])))
         leader = min(nodes, key=lambda node: (first_replicas[node], held[node]))
         replicas = (leader, *(node for node in nodes if node != leader))
         first_replicas[leader] += 1

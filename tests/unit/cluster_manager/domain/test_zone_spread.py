@@ -36,7 +36,7 @@ def test_unevenness_counts_what_is_missing_and_what_is_too_much() -> None:
     assert spread.unevenness({"a": 1, "b": 1, "c": 1}) == 0
     assert spread.unevenness({"a": 2, "b": 1}) == 2
     assert spread.unevenness({"a": 1, "b": 1, "gone": 1}) == 2
-    assert spread.with_one_more(["x"], "y", {"x": "a", "y": "b"}) == 1
+    assert spread.with_one_more(["a"]) == {"a": 3, "b": 1, "c": 1}
 
 
 def test_a_small_zone_gets_no_more_than_its_nodes_and_the_others_share_the_rest() -> None:
