@@ -204,6 +204,7 @@ async def test_a_command_at_work_when_the_slot_left_is_waited_for(world):
     done = [each for each in outcomes if not isinstance(each, BaseException)]
     assert not isinstance(outcomes[1], BaseException)
     assert len({result.id for results in done for result in results}) == 1
+    assert world.shards[2].state.reads.load_namespace(namespace).namespace_id == done[0][0].id
 
 
 # Batches --------------------------------------------------------------------------------------
