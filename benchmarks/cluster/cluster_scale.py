@@ -15,6 +15,8 @@ takes no time, so times of convergence are lower bounds for nodes that are not s
 Each size runs in a process of its own. Prints a row per size, and one JSON line last.
 
     python -m benchmarks.cluster.cluster_scale [--sizes 10x100,30x300,100x1000]
+
+100x1000 takes more than six minutes of processor time for each start of all nodes, and 7 GB.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from tests.support.cluster_simulation.simulation import ClusterSimulation, Node
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
 from tests.support.simulated.process import PROCESS
 
-SIZES = "10x100,30x300,100x1000"
+SIZES = "10x100,30x300"
 SEED = 1
 STORM_S = 1.0
 SETTLED_S = 10.0

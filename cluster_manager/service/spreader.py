@@ -14,7 +14,7 @@ from cluster_manager.domain.leader_spread import (
 from cluster_manager.domain.shard_map import Placement
 from cluster_manager.ports import Clock
 
-LOOK_PAUSE_MS = 20
+LOOK_PAUSE_MS = 5
 """A decision looks at every shard. When a thousand leaders report themselves at once, it is made
 once for all that come within this time, and not a thousand times."""
 
