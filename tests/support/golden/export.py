@@ -23,6 +23,7 @@ from protos.nextgen.v1.events_pb2 import (
     Event,
     LookupWindowRecorded,
     NodeExcluded,
+    NodeStateSet,
     PlanChanged,
     QuotasSet,
     Setting,
@@ -97,6 +98,7 @@ def golden_events() -> list[Any]:
         Event(shard_changed=changed),
         Event(slot_move_changed=moved),
         Event(plan_changed=planned),
+        Event(node_state_set=NodeStateSet(node_id="n-1", state="leaving", since_ms=TIME_MS)),
         Event(topic_assigned=raised),
         Event(topic_deleted=forced),
     ]
