@@ -50,6 +50,7 @@ from tests.support.cluster_simulation.components import ClusterPlan, kind_of, li
 from tests.support.cluster_simulation.outside_world import collect_garbage, simulated_world
 from tests.support.cluster_simulation.simulation import ClusterSimulation, Node
 from tests.support.cluster_simulation.virtual_loop import SimulatedLoop
+from tests.support.simulated import virtual_time
 from tests.support.simulated.process import PROCESS
 
 SIZES = "10x100,30x300"
@@ -133,6 +134,7 @@ class Scale:
             limits_of(self._plan),
             patch.object(bootstrap, "ClusterLink", SeenLink),
             patch.object(raft_environment, "RAFT_CONFIG", ROOMY),
+            patch.object(virtual_time, "ROUNDS_MAX", sys.maxsize),
         ):
             await self._phases()
         measured = self._measured
