@@ -829,8 +829,8 @@ _LEASE_MUTANTS = (
         (
             Edit(
                 LeasedAssignments,
-                "_forget",
-                "self._cache.reset(self.shard_id, position)",
+                "on_reset",
+                "self._cache.reset(self.shard_id, self._cache.position(self.shard_id))",
                 "pass",
             ),
         ),
