@@ -229,7 +229,9 @@ def test_unknown_events_and_a_clock_that_goes_back_are_reported(
     history = busy_history()
     del history.logs[0][:]
     unknown = history.add(1)
-    unknown.ParseFromString(unknown.SerializeToString() + b"\xea\x0f\x00")  # Field 253.
+    unknown.ParseFromString(
+        unknown.SerializeToString() + b"\xea\x10\x00"
+    )  # Field 269, which is reserved.
     history.now_ms -= 5 * HOUR_MS
     history.create_tenant("late")
     shard_id = history.home("late")
