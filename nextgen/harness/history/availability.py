@@ -10,6 +10,9 @@ from nextgen.audit.verdict import Recovery, Unavailable
 from nextgen.harness.history.log_fold import LogIndex
 from nextgen.harness.history.model import WRITES, Fault, Operation
 
+_IDLE_NS = 5_000_000_000
+"""A shard that nobody writes to for so long behind a fault is not waited for."""
+
 
 def writes_by_shard(operations: Iterable[Operation], index: LogIndex) -> dict[int, list[Operation]]:
     """Return the writes of each shard, by their answers, or by the log if they have none."""
@@ -40,13 +43,22 @@ def recoveries(
     faults: Sequence[Fault], writes: Mapping[int, Sequence[Operation]]
 ) -> tuple[Recovery, ...]:
     """Return for each fault, and each shard that it affects, when writes were acknowledged
-    again."""
+    again.
+
+    Where nothing was requested for long, as of a shard without slots, the time counts from the
+    first request.
+    """
     firsts = {shard: _FirstAnswers(of_shard) for shard, of_shard in writes.items()}
     found = []
     for fault in faults:
         for shard in fault.shards or sorted(firsts):
-            answered_ns = firsts[shard].after(fault.began_ns) if shard in firsts else None
-            taken = None if answered_ns is None else (answered_ns - fault.began_ns) / 1e6
+            known = firsts.get(shard)
+            asked_ns = None if known is None else known.asked_after(fault.began_ns)
+            answered_ns = None if known is None else known.after(fault.began_ns)
+            taken = None
+            if asked_ns is not None and answered_ns is not None:
+                is_idle = asked_ns - fault.began_ns > _IDLE_NS
+                taken = (answered_ns - (asked_ns if is_idle else fault.began_ns)) / 1e6
             found.append(Recovery(fault.kind, fault.target, shard, fault.began_ns, taken))
     return tuple(found)
 
@@ -77,7 +89,8 @@ def _is_answer(operation: Operation) -> bool:
 class _FirstAnswers:
     """Finds the earliest acknowledgement of a write that was requested after a given time."""
 
-    def __init__(self, writes: Iterable[Operation]) -> None:
+    def __init__(self, writes: Sequence[Operation]) -> None:
+        self._asked = sorted(op.invoked_ns for op in writes)
         answered = sorted(
             (op.invoked_ns, op.returned_ns)
             for op in writes
@@ -89,6 +102,11 @@ class _FirstAnswers:
             last = self._earliest[-1] if self._earliest else returned_ns
             self._earliest.append(min(last, returned_ns))
         self._earliest.reverse()
+
+    def asked_after(self, at_ns: int) -> int | None:
+        """Return when the first write from ``at_ns`` on was requested."""
+        place = bisect_left(self._asked, at_ns)
+        return self._asked[place] if place < len(self._asked) else None
 
     def after(self, at_ns: int) -> int | None:
         place = bisect_left(self._invoked, at_ns)

@@ -51,7 +51,7 @@ from protos.nextgen.v1.shard_service_pb2_grpc import ShardServiceStub
 TRANSFER_TIMEOUT_S = 10
 TOPICS_PER_FAULT = 8
 CALL_TIMEOUT_MS = 10_000
-ATTEMPTS = 5
+ATTEMPTS = 8
 ATTEMPT_PAUSE_MS = 1_000
 DRAIN_KNOWN_MS = 3_000
 """Time until every shard knows of a drain and pending assignments to the broker have arrived."""
@@ -115,9 +115,13 @@ class ApiFaults:
                 return Happened(step, target, began_ns, time.monotonic_ns(), took_hold, 1, detail)
             except (InvalidRequest, PromiseBroken):
                 raise
-            except MetadataError:
+            except DeadlineExceeded:
                 # A plan has waited long enough by itself.
                 if attempt == ATTEMPTS or step.kind is FaultKind.RESHARD:
+                    raise
+            except MetadataError:
+                # Also a plan that is refused: a new shard waits for a node that was killed.
+                if attempt == ATTEMPTS:
                     raise
             attempt += 1
             await asyncio.sleep(ATTEMPT_PAUSE_MS / 1000)

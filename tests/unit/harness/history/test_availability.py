@@ -74,6 +74,14 @@ def test_recovery_counts_what_was_asked_for_after_the_fault() -> None:
     )
 
 
+def test_a_shard_that_nobody_wrote_to_for_long_is_measured_from_the_first_request() -> None:
+    fault = Fault("restart_all", "all", 0, 5 * MS)
+
+    (found,) = recoveries([fault], {9: [write(1, 90_000, 90_007)]})
+
+    assert found.recovered_ms == 7.0
+
+
 def test_a_fault_of_all_shards_is_measured_at_each() -> None:
     fault = Fault("restart_all", "all", 0, 5 * MS)
     writes = {1: [write(1, 1, 2)], 2: [write(2, 1, 7)]}
