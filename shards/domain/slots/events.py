@@ -166,16 +166,25 @@ def united(one: SlotRanges, other: SlotRanges) -> SlotRanges:
 
 
 def without(one: SlotRanges, other: SlotRanges) -> SlotRanges:
-    """Return the slots of ``one`` that ``other`` does not have."""
+    """Return the slots of ``one`` that ``other`` does not have.
+
+    Takes time by the number of ranges: a shard's slots may be thousands of them.
+    """
     kept: list[tuple[int, int]] = []
-    for start, last in one:
+    gone = sorted(other)
+    at = 0
+    for start, last in sorted(one):
         first = start
-        for gone_first, gone_last in sorted(other):
-            if gone_last < first or gone_first > last:
-                continue
+        while at < len(gone) and gone[at][1] < first:
+            at += 1
+        while at < len(gone) and gone[at][0] <= last:
+            gone_first, gone_last = gone[at]
             if first < gone_first:
                 kept.append((first, gone_first - 1))
-            first = gone_last + 1
+            first = max(first, gone_last + 1)
+            if gone_last > last:
+                break  # It may have some of the next range too.
+            at += 1
         if first <= last:
             kept.append((first, last))
     return tuple(kept)
