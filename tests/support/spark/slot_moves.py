@@ -14,7 +14,8 @@ from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1 import events_pb2 as e
 from shards.domain.assignment import Assignment
-from shards.domain.slots.events import SlotRanges, SlotRow, united, without
+from shards.domain.slot_moves.keys import MOVING_KINDS
+from shards.domain.slots.events import SlotRanges, SlotRow, has_slot, united, without
 from shards.domain.states import State, StateKind
 from shards.projections.fold import fold
 from shards.projections.rows import MAPPINGS
@@ -22,17 +23,6 @@ from shards.projections.tables import METADATA
 from shards.wire.slot_event import from_ranges, to_ranges, to_row
 from tests.support.spark.histories import History
 from tests.support.spark.rebuilds import States, entries_of_log
-
-MOVING_KINDS = (
-    StateKind.TENANT,
-    StateKind.NAMESPACE,
-    StateKind.TOPIC,
-    StateKind.SCALABLE_TOPIC,
-    StateKind.TOPIC_LOADS,
-    StateKind.SHADOW_SOURCE,
-    StateKind.ASSIGNMENT,
-    StateKind.BROKER_SESSION,
-)
 
 MOVE_RULES = frozenset({"decided_elsewhere", "move_from_nowhere"})
 """The audit's rules about slots that moved: broken in a history of their own."""
@@ -43,10 +33,6 @@ def slot_of_state(kind: StateKind, key: str) -> int:
     if kind is StateKind.ASSIGNMENT:
         return int(key[:4], 16)
     return slot_of(parse_topic(key).routing_key if "://" in key else key)
-
-
-def is_within(slot: int, ranges: SlotRanges) -> bool:
-    return any(first <= slot <= last for first, last in ranges)
 
 
 def move_slots(
@@ -121,7 +107,7 @@ def rows_within(log: list[Any], ranges: SlotRanges) -> list[SlotRow]:
         for kind in MOVING_KINDS:
             mapping = MAPPINGS[kind]
             for row in connection.exec_driver_sql(mapping.select):
-                if is_within(slot_of_state(kind, row[0]), ranges):
+                if has_slot(ranges, slot_of_state(kind, row[0])):
                     rows.append(SlotRow(kind, row[0], mapping.from_row(tuple(row))))
     engine.dispose()
     return rows
@@ -167,7 +153,7 @@ def _owned_ranges(log: list[Any]) -> SlotRanges:
 
 def _is_owned(kind: StateKind, state: State, ranges: SlotRanges) -> bool:
     key = getattr(state, "key", None) or getattr(state, "broker_id", None)
-    return is_within(slot_of_state(kind, key or state.name), ranges)
+    return has_slot(ranges, slot_of_state(kind, key or state.name))
 
 
 def _counted(units: Counter[str]) -> list[e.CountedUnits]:
