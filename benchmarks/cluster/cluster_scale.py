@@ -67,7 +67,7 @@ ROOMY = RaftConfig(journal_segment_bytes=128 * 1024)
 
 
 class Traffic:
-    """Messages and bytes that arrived, by who sent them to whom over what."""
+    """Delivered messages and bytes, counted by the kinds of sender, receiver and message."""
 
     def __init__(self) -> None:
         self.messages: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""``SlotMoves`` by what the cluster manager has pushed, and by the router."""
+"""``SlotMoves``: moves from the pushed cluster view, calls to other shards by the router."""
 
 from __future__ import annotations
 

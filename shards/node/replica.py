@@ -122,8 +122,7 @@ class Replica:
         return NotLeader(self.shard_id, self._hint(self.shard_id, leader_id))
 
     def has_slots(self) -> bool:
-        """Return whether the shard decides about any slot, or may still have some back, by what is
-        applied here."""
+        """Return whether the shard owns slots or takes part in a move, by this replica's view."""
         own = read_states(self._query, StateKind.SHARD, (SHARD_KEY,))[SHARD_KEY]
         return isinstance(own, Shard) and bool(own.ranges or own.outgoing or own.incoming)
 

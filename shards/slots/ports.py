@@ -62,7 +62,7 @@ class SlotMoves(Protocol):
 
 
 class NoSlotMoves:
-    """``SlotMoves`` of a node that is told of none."""
+    """``SlotMoves`` of a node without a cluster manager: there are no moves."""
 
     map_version = 0
 

@@ -37,7 +37,7 @@ each shard makes the whole page, all but a few times in ten thousand."""
 
 
 _RESTARTS_MAX = 20
-"""How often a batch is read again because slots moved meanwhile, before the caller is told."""
+"""Times that a batch is read again because slots moved, before the request fails."""
 
 _RESTART_PAUSE_S = 0.05
 """A slot is between two shards for some milliseconds, and longer when one is behind."""

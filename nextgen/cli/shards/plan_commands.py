@@ -137,7 +137,7 @@ def move_slots(
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
 ) -> None:
-    """Give slots to a shard, whoever has them now."""
+    """Move slots to a shard from the shards that have them now."""
 
     async def work() -> None:
         wish = {

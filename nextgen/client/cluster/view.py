@@ -163,8 +163,8 @@ class ClusterView:
 
     @property
     def slot_moves(self) -> Mapping[int, SlotMoveChanged]:
-        """By move id: the moves of slots that are not over, as far as this node was told. Decisions
-        about slots rest on the shards' logs alone."""
+        """The moves of slots that have not ended, by move id, as the cluster manager pushed them.
+        Decisions about slots rest on the shards' logs alone."""
         return self._slot_moves
 
     @property

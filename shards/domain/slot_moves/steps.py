@@ -61,7 +61,7 @@ def next_step(shard_id: int, shard: Shard, move: SlotMove) -> MoveStep:
 
 
 def due_report(shard_id: int, shard: Shard, move: SlotMove) -> str:
-    """Return the phase that the cluster manager is to be told, "" if it knows everything."""
+    """Return the phase to report to the cluster manager, "" if its record has it already."""
     is_over = move.move_id <= shard.settled_move_id
     if move.to_shard == shard_id:
         if move.phase not in _NOT_KNOWN or not is_over:

@@ -36,7 +36,7 @@ def nextgen(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 class Load:
-    """Creates topics and looks them up, on a thread of its own, until it is told to stop."""
+    """Creates topics and looks them up on a thread of its own while its context is open."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint

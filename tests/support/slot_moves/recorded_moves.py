@@ -1,4 +1,4 @@
-"""Moves of slots between the shards of a ``World``, by what both logs record: no keeper, no copy.
+"""Moves slots between the shards of a ``World`` by events in both logs, without keepers or copies.
 
 ``World.table`` follows at once, as a map would.
 """

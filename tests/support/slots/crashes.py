@@ -135,7 +135,7 @@ class _Run:
         self._is_watching = False
         self._tasks: list[asyncio.Task[Any]] = []
         self._exists: dict[str, bool | None] = {}
-        """By name: whether a topic of the writers exists by what was acknowledged."""
+        """By topic: whether it exists after the last acknowledged create or delete of a writer."""
         self._is_ended = False
 
     async def carry_out(self) -> None:

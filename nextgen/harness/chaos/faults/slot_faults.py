@@ -32,7 +32,7 @@ from protos.nextgen.v1.events_pb2 import SlotRange
 
 SHARDS_ADDED_MAX = 2
 SLOTS_MOVED = 400
-"""Slots of a ``move``, whoever has them; other plans move half of a shard's, or all."""
+"""Slots that one ``move`` gives to a shard. A split moves half of a shard's slots, a merge all."""
 
 PLAN_TIMEOUT_MS = 60_000
 """Time for a plan whose shards lose their leaders every other second."""
