@@ -129,6 +129,8 @@ class ConsumerGrace:
             Overloaded: Too many consumers are attached in this shard. Nothing changed.
         """
         node, claims = self._parsed(request)
+        for member, _ in claims:
+            self._state.slots.check_key(member.topic.partition("://")[2])
         attached = self._attachments.attach(node, claims, self._clock.monotonic())
         self._wake.set()
         return AttachConsumersResponse(
@@ -146,10 +148,11 @@ class ConsumerGrace:
         )
 
     def detach(self, request: DetachConsumersRequest) -> None:
-        """End attachments, as far as they hold.
+        """End attachments, as far as they hold. Their topics may be in another shard by now, and
+        come back: what was attached here ends here.
 
         Raises:
-            InvalidRequest, StaleShardMap: See ``attach``.
+            InvalidRequest: See ``attach``.
         """
         node, claims = self._parsed(request)
         now = self._clock.monotonic()
@@ -166,21 +169,8 @@ class ConsumerGrace:
                 f"{len(request.consumers)} consumers in one request, at most "
                 f"{CONSUMERS_PER_ATTACH_MAX} are allowed"
             )
-        claims = [self._claim(each) for each in request.consumers]
+        claims = [_claim(each) for each in request.consumers]
         return NodeId(request.node_id, request.incarnation), claims
-
-    def _claim(self, consumer: AttachedConsumer) -> Claim:
-        try:
-            name = parse_topic(consumer.topic)
-        except InvalidName as error:
-            raise InvalidRequest(f"a consumer's topic: {error}") from error
-        if name.domain is not Domain.TOPIC:
-            raise InvalidRequest(f"{name.text} is not the name of a scalable topic")
-        _check_size("subscription", consumer.subscription, SUBSCRIPTION_NAME_BYTES_MAX)
-        _check_size("consumer", consumer.consumer_name, SCALABLE_CONSUMER_NAME_BYTES_MAX)
-        self._state.slots.check_key(name.routing_key)
-        member = Member(name.text, consumer.subscription, consumer.consumer_name)
-        return member, consumer.attachment
 
     # Removing ---------------------------------------------------------------------------------
 
@@ -276,6 +266,19 @@ class ConsumerGrace:
         commit = self._state.proposer.propose(decision.events)
         self.on_removed(member.topic)
         return (commit,)
+
+
+def _claim(consumer: AttachedConsumer) -> Claim:
+    try:
+        name = parse_topic(consumer.topic)
+    except InvalidName as error:
+        raise InvalidRequest(f"a consumer's topic: {error}") from error
+    if name.domain is not Domain.TOPIC:
+        raise InvalidRequest(f"{name.text} is not the name of a scalable topic")
+    _check_size("subscription", consumer.subscription, SUBSCRIPTION_NAME_BYTES_MAX)
+    _check_size("consumer", consumer.consumer_name, SCALABLE_CONSUMER_NAME_BYTES_MAX)
+    member = Member(name.text, consumer.subscription, consumer.consumer_name)
+    return member, consumer.attachment
 
 
 def _check_size(what: str, name: str, bytes_max: int) -> None:

@@ -5,7 +5,8 @@
                   ╰ the leader does not know the process: all are attached anew
 
 One task for each shard in which there are consumers. Requests to a shard follow each other, so what
-was said last is what the shard heard last. An end of a connection is repeated until it was heard.
+was said last is what the shard heard last. An end of a connection is repeated until it was heard,
+and holds up nothing else.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
 import structlog
 
 from nextgen.client.routing.shard_calls import Shards
-from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.errors import MetadataError, StaleShardMap, Unavailable
 from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.scalable import CONSUMERS_PER_ATTACH_MAX, SCALABLE_ATTACH_RENEWAL_MS
 from nextgen.tasks.background import cancel_and_wait, keep
@@ -198,11 +199,9 @@ class _OfShard:
         """Attach, renew and detach; return when no attachment is left."""
         while self.members or self._gone:
             self._wake.clear()
-            try:
-                await self._detach()
-                await self._attach()
-            except MetadataError as error:
-                _logger.info("consumers not attached", shard=self.shard_id, why=str(error))
+            # Whatever holds up the ends, the others are renewed.
+            are_heard = [await self._is_heard(say) for say in (self._detach, self._attach)]
+            if not all(are_heard):
                 await asyncio.sleep(_RETRY_SECONDS)
                 # It may be another shard's by now; if nothing is known, it stays.
                 with contextlib.suppress(MetadataError):
@@ -215,6 +214,14 @@ class _OfShard:
                     await self._wake.wait()
         self.task = None
         self._owner.idle(self)
+
+    async def _is_heard(self, say: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await say()
+        except MetadataError as error:
+            _logger.info("consumers not attached", shard=self.shard_id, why=str(error))
+            return False
+        return True
 
     async def _detach(self) -> None:
         for have_left in (False, True):
@@ -237,6 +244,15 @@ class _OfShard:
     async def _attach(self) -> None:
         """Renew all attachments of this process, and send the new ones."""
         claims = list(islice(self._fresh.values(), CONSUMERS_PER_ATTACH_MAX))
+        try:
+            await self._send(claims)
+        except StaleShardMap:
+            if len(self.members) > len(claims):
+                # A topic that went away does not take the attachments of the others along.
+                await self._send(())
+            raise
+
+    async def _send(self, claims: Sequence[Attachment]) -> None:
         request = pb.AttachConsumersRequest(
             node_id=self._owner.node_id,
             incarnation=self._owner.incarnation,

@@ -472,3 +472,33 @@ async def test_consumers_follow_their_topic_to_another_shard(shard: Harness) -> 
     assert members(shard) == ["a"]
     joined.close()
     await node.consumers.stop()
+
+
+@run_by(in_shard)
+async def test_an_end_that_a_former_shard_refuses_holds_up_nobody(shard: Harness) -> None:
+    """A connection ended while its topic's slot moved: the former shard has nothing to end any
+    more, and the consumers that it still has are renewed and attached as before."""
+    node = Node(shard)
+    gone = "topic://acme/orders/gone"
+    await new_topic(shard)
+    await new_topic(shard, topic_id="u", name=gone)
+    joined, ending = await node.join(), await node.join(topic=gone)
+    answer = node.call
+
+    async def call(shard_id: int, request: pb.ShardRequest, **limits: Any) -> pb.ShardResponse:
+        sent = request.attach_consumers.consumers or request.detach_consumers.consumers
+        if any(each.topic == gone for each in sent):
+            raise StaleShardMap("it has moved", 2)
+        return await answer(shard_id, request, **limits)
+
+    node.call = call  # type: ignore[method-assign]
+
+    ending.close()
+    await asyncio.sleep(SILENCE_S + GRACE_S + 1)
+
+    assert members(shard) == ["a"]
+    assert await shard.events("scalable_consumer_left") == []
+    await node.join("b")
+    assert members(shard) == ["a", "b"]
+    joined.close()
+    await node.consumers.stop()

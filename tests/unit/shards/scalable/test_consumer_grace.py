@@ -347,6 +347,29 @@ async def test_consumers_of_another_shards_topics_are_sent_away(shard: Harness) 
         )
 
 
+@run_by(in_shard, shards=2)
+async def test_an_end_is_heard_although_the_topic_is_in_another_shard(shard: Harness) -> None:
+    """One request may name a consumer whose topic went away, and one whose topic is here."""
+    slots = shard.leader.state.slots
+    names = [f"topic://acme/orders/paid-{number}" for number in range(100)]
+    away = next(each for each in names if not slots.has(slot_of(parse_topic(each).routing_key)))
+    here = next(each for each in names if slots.has(slot_of(parse_topic(each).routing_key)))
+    node = pb.AttachConsumersRequest(
+        node_id="n", incarnation="1", consumers=consumers("a", topic=here)
+    )
+    (number,) = shard.leader.consumers.attach(node).attachments
+    ended = [
+        *consumers("a", attachment=7, topic=away),
+        *consumers("a", attachment=number, topic=here),
+    ]
+
+    shard.leader.consumers.detach(
+        pb.DetachConsumersRequest(node_id="n", incarnation="1", consumers=ended)
+    )
+
+    assert repr(shard.leader.consumers) == "<ConsumerGrace shard=1 attached=0 in_grace=1>"
+
+
 @run_by(in_shard)
 async def test_attached_consumers_max_are_attached_and_one_more_is_refused(
     shard: Harness,
