@@ -195,6 +195,7 @@ async def _start_front(
     lists = _topic_lists(streams, link, router, stack)
     layouts = _layouts(SharedLayouts(streams, router, link, directory.creation), link, stack)
     consumers = SharedConsumers(layouts, router, config.node_id)
+    link.on_change(lambda view, _update: consumers.cluster_changed(view.shard_map_version))
     stack.push_async_callback(consumers.stop)
     owners = TopicOwners(lambda name, _is_fresh: directory.look_up(name))
     stack.push_async_callback(owners.stop)

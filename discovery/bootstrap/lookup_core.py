@@ -204,6 +204,7 @@ class LookupCore:
         self.watch_registry.cluster_changed()
         self.topic_lists.cluster_changed()
         self.layouts.cluster_changed()
+        self.consumers.cluster_changed(view.shard_map_version)
         if self.authorizer is not None:
             self.authorizer.cluster_changed(view.shard_map_version)
 

@@ -216,6 +216,7 @@ class ShardLeader:
         broker that connects goes on with its session."""
         self.effective.slots_came(ranges)
         self.brokers.take_over(partial(is_of_slots, ranges))
+        self.consumers.slots_coming(partial(is_of_slots, ranges))
 
     def _slots_came(self, _ranges: SlotRanges) -> None:
         """Go on with what is under way in slots whose adoption is committed, as a new leader."""

@@ -7,12 +7,15 @@
 Each attachment has a number that grows over terms. The latest of a consumer holds: a client that
 comes back by another node takes its consumer along, and what the former node says later changes
 nothing. A new leader knows no attachment; nodes attach what they have with the numbers of before.
+
+Shards number for themselves. Of consumers whose topic came from another shard the one holds that
+has the highest number of there, unless its client came back since.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,12 +51,15 @@ class _Node:
     members: dict[Member, int] = field(default_factory=dict)
     ended: dict[int, Member] = field(default_factory=dict)
     """Attachments that later ones replaced, until the node detaches them."""
+    is_known: bool = False
+    """Whether the node was told of all that it has to attach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """``is_known``: the node had renewed lately. ``attachments`` are in the order of the claims; 0:
-    a later one holds elsewhere. ``ended`` are those that the node does not have any more."""
+    """``is_known``: the node had renewed lately, and has nothing to attach anew. ``attachments`` are
+    in the order of the claims; 0: a later one holds elsewhere. ``ended`` are those that the node
+    does not have any more."""
 
     is_known: bool
     attachments: tuple[int, ...]
@@ -73,6 +79,8 @@ class Attachments:
         self._lost: deque[_Node] = deque()
         """Nodes that are gone, whose members are still to be put into grace."""
         self._holders: dict[Member, _Node] = {}
+        self._moved: dict[Member, int] = {}
+        """Of attached consumers whose topic came from another shard: their numbers there."""
         self._grace: dict[Member, float] = {}
         """When it ends. As long for all, so the first one ends first."""
 
@@ -96,8 +104,15 @@ class Attachments:
         """Return whether a consumer is attached or in grace."""
         return member in self._holders or member in self._grace
 
-    def attach(self, node_id: NodeId, claims: Sequence[Claim], now: float) -> Attached:
-        """Renew a node, and attach consumers to it.
+    def attach(
+        self,
+        node_id: NodeId,
+        claims: Sequence[Claim],
+        now: float,
+        moved: Mapping[Member, int] | None = None,
+    ) -> Attached:
+        """Renew a node, and attach consumers to it. ``moved``: the numbers that consumers had in
+        the shard from which their topics came.
 
         Raises:
             Overloaded: Too many consumers would be attached. Nothing changed.
@@ -108,11 +123,15 @@ class Attachments:
                 f"{len(self._holders)} consumers are attached, at most {self._members_max} may be"
             )
         known = self._nodes.get(node_id.node_id)
-        is_known = known is not None and known.node == node_id
-        node = known if known is not None and is_known else self._add(node_id, now)
+        is_here = known is not None and known.node == node_id
+        node = known if known is not None and is_here else self._add(node_id, now)
+        is_known, node.is_known = node.is_known, True
         node.renewed_at = now
         self._nodes.move_to_end(node_id.node_id)
-        numbers = tuple([self._attach(node, member, number) for member, number in claims])
+        former = moved or {}
+        numbers = tuple(
+            [self._attach(node, member, number, former.get(member, 0)) for member, number in claims]
+        )
         ended = tuple([(member, number) for number, member in node.ended.items()])
         return Attached(is_known, numbers, ended)
 
@@ -127,6 +146,27 @@ class Attachments:
             node.ended.pop(number, None)
             if node.members.get(member) == number:
                 self._release(node, member, now, has_grace=has_grace)
+
+    def forget(self, is_gone: Callable[[str], bool]) -> None:
+        """Forget the consumers of topics that were in another shard for a while: what became of
+        their connections was not heard here. Nodes that have some attach all anew."""
+        here = {topic: is_gone(topic) for topic in {member.topic for member in self._known()}}
+        for member in [each for each in self._holders if here[each.topic]]:
+            node = self._holders.pop(member)
+            del node.members[member]
+            node.is_known = False
+            self._moved.pop(member, None)
+        for node in self._nodes.values():
+            for number in [each for each, member in node.ended.items() if here[member.topic]]:
+                del node.ended[number]
+        for member in [each for each in self._grace if here[each.topic]]:
+            del self._grace[member]
+
+    def _known(self) -> Iterator[Member]:
+        yield from self._holders
+        yield from self._grace
+        for node in self._nodes.values():
+            yield from node.ended.values()
 
     def sweep(self, now: float, members_max: int) -> bool:
         """Put consumers of silent nodes into grace, at most ``members_max``; return whether there
@@ -169,13 +209,15 @@ class Attachments:
         if node.members:
             self._lost.append(node)
 
-    def _attach(self, node: _Node, member: Member, number: int) -> int:
+    def _attach(self, node: _Node, member: Member, number: int, moved: int) -> int:
         if number in node.ended:
             return 0  # A later one held since, even if it has ended meanwhile.
         holder = self._holders.get(member)
         if holder is not None:
             held = holder.members[member]
             if number and number < held:
+                return 0
+            if moved and holder is not node and moved < self._moved.get(member, moved + 1):
                 return 0
             del holder.members[member]
             if holder is not node:
@@ -186,10 +228,15 @@ class Attachments:
         node.members[member] = number
         self._holders[member] = node
         self._grace.pop(member, None)
+        if moved:
+            self._moved[member] = moved
+        else:
+            self._moved.pop(member, None)
         return number
 
     def _release(self, node: _Node, member: Member, now: float, *, has_grace: bool = True) -> None:
         del node.members[member]
         del self._holders[member]
+        self._moved.pop(member, None)
         if has_grace:
             self._grace[member] = now + self._grace_s

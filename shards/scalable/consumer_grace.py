@@ -111,6 +111,11 @@ class ConsumerGrace:
         self._looks_at = self._clock.monotonic() + max(self._grace_s, self._silence_s)
         self._task = keep("consumer_grace", self._run)
 
+    def slots_coming(self, is_of: Callable[[str], bool]) -> None:
+        """Forget what was said of consumers whose topics come to this shard, by their routing keys.
+        CALL it in the step of the loop that proposes to have them."""
+        self._attachments.forget(lambda topic: is_of(topic.partition("://")[2]))
+
     def look_again(self) -> None:
         """Begin the grace of consumers whose topics have come to this shard."""
         self._looks_at = self._clock.monotonic() + max(self._grace_s, self._silence_s)
@@ -131,7 +136,12 @@ class ConsumerGrace:
         node, claims = self._parsed(request)
         for member, _ in claims:
             self._state.slots.check_key(member.topic.partition("://")[2])
-        attached = self._attachments.attach(node, claims, self._clock.monotonic())
+        moved = {
+            member: consumer.moved_attachment
+            for (member, _), consumer in zip(claims, request.consumers, strict=True)
+            if consumer.moved_attachment
+        }
+        attached = self._attachments.attach(node, claims, self._clock.monotonic(), moved)
         self._wake.set()
         return AttachConsumersResponse(
             is_known=attached.is_known,

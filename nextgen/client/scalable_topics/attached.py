@@ -29,6 +29,8 @@ from protos.nextgen.v1 import shard_service_pb2 as pb
 
 _INCARNATION_BYTES = 8
 _RETRY_SECONDS = 0.5
+_REHOMED_PER_TURN = 1_000
+"""Consumers whose shard is looked up in one turn of the event loop."""
 
 _Member = tuple[str, str, str]
 """Topic, subscription and consumer."""
@@ -39,12 +41,14 @@ _logger = structlog.get_logger(__name__)
 class Attachment:
     """One consumer whose connection is here. ``number`` is the shard's, 0 before it is known."""
 
-    __slots__ = ("_listener", "attached", "is_replaced", "key", "member", "number")
+    __slots__ = ("_listener", "attached", "is_replaced", "key", "member", "moved", "number")
 
     def __init__(self, member: _Member, key: str) -> None:
         self.member = member
         self.key = key
         self.number = 0
+        self.moved = 0
+        """The number that the shard gave which had the topic before this one."""
         self.is_replaced = False
         """Whether the consumer's client came back by another connection."""
         self.attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -75,6 +79,7 @@ class AttachedConsumers:
         self.node_id = node_id
         self.incarnation = secrets.token_hex(_INCARNATION_BYTES)
         self._by_shard: dict[int, _OfShard] = {}
+        self._shard_map_version = 0
 
     def __repr__(self) -> str:
         return f"<AttachedConsumers node={self.node_id} consumers={len(self)}>"
@@ -91,13 +96,24 @@ class AttachedConsumers:
             MetadataError: It is not attached.
         """
         attachment = Attachment(member, key)
-        self._of(self._shards.shard_of_key(key)).add(attachment)
+        home = self._of(self._shards.shard_of_key(key))
+        for each in self._by_shard.values():
+            if each is not home:
+                each.replace(member)
+        home.add(attachment)
         try:
             await self._attached(attachment)
         except BaseException:
             self.detach(attachment)
             raise
         return attachment
+
+    def cluster_changed(self, shard_map_version: int) -> None:
+        """Attach consumers at the shards that have their topics by the present map."""
+        if shard_map_version != self._shard_map_version:
+            self._shard_map_version = shard_map_version
+            for each in self._by_shard.values():
+                each.look_for_moved()
 
     async def confirm(self, attachment: Attachment) -> None:
         """Return once the shard has confirmed an attachment.
@@ -141,14 +157,17 @@ class AttachedConsumers:
     async def call(self, shard_id: int, request: pb.ShardRequest) -> pb.ShardResponse:
         return await self._shards.call(shard_id, request, timeout_ms=REQUEST_TIMEOUT_DEFAULT_MS)
 
-    def rehome(self, of_shard: _OfShard) -> None:
+    async def rehome(self, of_shard: _OfShard) -> None:
         """Move what is no longer at home in a shard to the shards that have it now."""
-        for attachment in list(of_shard.members.values()):
+        for place, attachment in enumerate(list(of_shard.members.values()), 1):
             home = self._shards.shard_of_key(attachment.key)
-            if home != of_shard.shard_id:
+            if home != of_shard.shard_id and of_shard.has(attachment):
                 of_shard.forget(attachment)
-                attachment.number = 0  # Shards number for themselves.
+                # Shards number for themselves.
+                attachment.moved, attachment.number = attachment.number or attachment.moved, 0
                 self._of(home).add(attachment)
+            if not place % _REHOMED_PER_TURN:
+                await asyncio.sleep(0)
 
     def idle(self, of_shard: _OfShard) -> None:
         if self._by_shard.get(of_shard.shard_id) is of_shard:
@@ -166,6 +185,8 @@ class _OfShard:
         """Attachments that the next request to the shard names."""
         self._gone: dict[tuple[_Member, int], bool] = {}
         """Ended attachments, and whether their consumers have left."""
+        self._has_moved = False
+        """Whether some of the topics may be in another shard."""
         self._wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -178,14 +199,29 @@ class _OfShard:
         if self.task is None:
             self.task = keep("attached_consumers", self._run)
 
+    def replace(self, member: _Member) -> None:
+        """The consumer's client came back, when its topic was in another shard."""
+        held = self.members.get(member)
+        if held is not None:
+            self.remove(held, has_left=False)
+            held.replaced()
+
+    def has(self, attachment: Attachment) -> bool:
+        return self.members.get(attachment.member) is attachment
+
+    def look_for_moved(self) -> None:
+        """Look soon for consumers whose topics are in another shard by now."""
+        self._has_moved = True
+        self._wake.set()
+
     def repeat(self, attachment: Attachment) -> None:
         """Send an attachment to the shard again."""
-        if self.members.get(attachment.member) is attachment:
+        if self.has(attachment):
             self._fresh[attachment.member] = attachment
             self._wake.set()
 
     def remove(self, attachment: Attachment, *, has_left: bool) -> None:
-        if self.members.get(attachment.member) is attachment:
+        if self.has(attachment):
             self.forget(attachment)
             if attachment.number:
                 self._gone[attachment.member, attachment.number] = has_left
@@ -199,15 +235,19 @@ class _OfShard:
         """Attach, renew and detach; return when no attachment is left."""
         while self.members or self._gone:
             self._wake.clear()
+            if self._has_moved:
+                self._has_moved = False
+                # If no map is known, they stay.
+                with contextlib.suppress(MetadataError):
+                    await self._owner.rehome(self)
+                continue
             # Whatever holds up the ends, the others are renewed.
             are_heard = [await self._is_heard(say) for say in (self._detach, self._attach)]
             if not all(are_heard):
                 await asyncio.sleep(_RETRY_SECONDS)
-                # It may be another shard's by now; if nothing is known, it stays.
-                with contextlib.suppress(MetadataError):
-                    self._owner.rehome(self)
+                self._has_moved = True  # That may be why.
                 continue
-            if self._fresh or self._gone or not self.members:
+            if self._has_moved or self._fresh or self._gone or not self.members:
                 continue
             with contextlib.suppress(TimeoutError):
                 async with timeout(SCALABLE_ATTACH_RENEWAL_MS / 1_000):
@@ -256,7 +296,7 @@ class _OfShard:
         request = pb.AttachConsumersRequest(
             node_id=self._owner.node_id,
             incarnation=self._owner.incarnation,
-            consumers=[_consumer(each.member, each.number) for each in claims],
+            consumers=[_consumer(each.member, each.number, each.moved) for each in claims],
         )
         response = await self._owner.call(self.shard_id, pb.ShardRequest(attach_consumers=request))
         answer = response.attach_consumers
@@ -276,7 +316,7 @@ class _OfShard:
                 self._replaced(held)
 
     def _attached(self, attachment: Attachment, number: int) -> None:
-        is_held = self.members.get(attachment.member) is attachment
+        is_held = self.has(attachment)
         if self._fresh.get(attachment.member) is attachment:
             del self._fresh[attachment.member]
         if number and not is_held:
@@ -295,10 +335,14 @@ class _OfShard:
         attachment.replaced()
 
 
-def _consumer(member: _Member, number: int) -> pb.AttachedConsumer:
+def _consumer(member: _Member, number: int, moved: int = 0) -> pb.AttachedConsumer:
     topic, subscription, consumer = member
     return pb.AttachedConsumer(
-        topic=topic, subscription=subscription, consumer_name=consumer, attachment=number
+        topic=topic,
+        subscription=subscription,
+        consumer_name=consumer,
+        attachment=number,
+        moved_attachment=moved,
     )
 
 

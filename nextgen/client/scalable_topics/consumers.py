@@ -65,6 +65,10 @@ class SharedConsumers:
         """Return the gauges by name."""
         return {"consumers_attached": len(self._attached)}
 
+    def cluster_changed(self, shard_map_version: int) -> None:
+        """Attach consumers at the shards that have their topics by the present map."""
+        self._attached.cluster_changed(shard_map_version)
+
     async def stop(self) -> None:
         """Give all consumers up: they stay registered for a grace."""
         await self._attached.stop()

@@ -1153,16 +1153,18 @@ class AttachConsumersRequest(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., consumers: _Optional[_Iterable[_Union[AttachedConsumer, _Mapping]]] = ...) -> None: ...
 
 class AttachedConsumer(_message.Message):
-    __slots__ = ("topic", "subscription", "consumer_name", "attachment")
+    __slots__ = ("topic", "subscription", "consumer_name", "attachment", "moved_attachment")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENT_FIELD_NUMBER: _ClassVar[int]
+    MOVED_ATTACHMENT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     consumer_name: str
     attachment: int
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., attachment: _Optional[int] = ...) -> None: ...
+    moved_attachment: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., attachment: _Optional[int] = ..., moved_attachment: _Optional[int] = ...) -> None: ...
 
 class AttachConsumersResponse(_message.Message):
     __slots__ = ("is_known", "attachments", "ended")

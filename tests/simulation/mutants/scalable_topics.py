@@ -554,7 +554,7 @@ MUTANTS = (
         "nodes-that-a-leader-does-not-know",
         "S10",
         "a node that the leader does not know attaches all of its consumers",
-        (Edit(attached._OfShard, "_attach", "if not answer.is_known:", "if False:"),),
+        (Edit(attached._OfShard, "_send", "if not answer.is_known:", "if False:"),),
         _CONSUMERS,
     ),
     Mutant(

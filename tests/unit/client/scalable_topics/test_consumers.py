@@ -502,3 +502,101 @@ async def test_an_end_that_a_former_shard_refuses_holds_up_nobody(shard: Harness
     assert members(shard) == ["a", "b"]
     joined.close()
     await node.consumers.stop()
+
+
+class TwoShards:
+    """The one shard under two numbers, and which of them has the topics by the present map."""
+
+    def __init__(self, shard: Harness, node: Node) -> None:
+        self.home = 7
+        self.asked: list[tuple[int, pb.ShardRequest]] = []
+        answer = node.call
+
+        async def call(shard_id: int, request: pb.ShardRequest, **limits: Any) -> pb.ShardResponse:
+            self.asked.append((shard_id, request))
+            return await answer(SHARD, request, **limits)
+
+        node.call = call  # type: ignore[method-assign]
+        node.shard_of_key = lambda _key: self.home  # type: ignore[method-assign]
+
+    def claims(self, shard_id: int) -> list[pb.AttachedConsumer]:
+        """Return what was attached at a shard, in order."""
+        return [
+            each
+            for asked, request in self.asked
+            for each in request.attach_consumers.consumers
+            if asked == shard_id
+        ]
+
+
+@run_by(in_shard)
+async def test_a_new_map_is_enough_for_consumers_to_follow_their_topics(shard: Harness) -> None:
+    """The former shard refuses nothing, as nothing is said there but that the node lives."""
+    node = Node(shard)
+    shards = TwoShards(shard, node)
+    await new_topic(shard)
+    joined = await node.join()
+    await asyncio.sleep(1)
+
+    shards.home = 9
+    node.consumers.cluster_changed(2)
+    await asyncio.sleep(0.1)
+
+    (before,), (after,) = shards.claims(7), shards.claims(9)
+    assert (before.attachment, before.moved_attachment) == (0, 0)
+    assert (after.attachment, after.moved_attachment) == (0, (1 << 32) + 1)
+    shards.asked.clear()
+    await asyncio.sleep(2 * RENEWAL_S)
+    assert {asked for asked, _ in shards.asked} == {9}
+    node.consumers.cluster_changed(2)
+    joined.close()
+    await node.consumers.stop()
+
+
+@run_by(in_shard)
+async def test_the_later_connection_holds_when_a_topic_moves_between_them(shard: Harness) -> None:
+    """A client came back to this process when its topic's slot had moved."""
+    node = Node(shard)
+    shards = TwoShards(shard, node)
+    await new_topic(shard)
+    former = await node.join()
+    replaced: list[str] = []
+    former.on_replaced(lambda: replaced.append("former"))
+
+    shards.home = 9
+    latter = await node.join()
+    latter.on_replaced(lambda: replaced.append("latter"))
+    node.consumers.cluster_changed(2)
+    await asyncio.sleep(1)
+
+    assert replaced == ["former"]
+    former.close()
+    latter.close()
+    await node.consumers.stop()
+
+
+@run_by(in_shard)
+async def test_a_claim_that_is_refused_holds_up_no_renewal(shard: Harness) -> None:
+    node = Node(shard)
+    gone = "topic://acme/orders/gone"
+    await new_topic(shard)
+    await new_topic(shard, topic_id="u", name=gone)
+    joined = await node.join()
+    answer = node.call
+
+    async def call(shard_id: int, request: pb.ShardRequest, **limits: Any) -> pb.ShardResponse:
+        if any(each.topic == gone for each in request.attach_consumers.consumers):
+            raise StaleShardMap("it has moved", 2)
+        return await answer(shard_id, request, **limits)
+
+    node.call = call  # type: ignore[method-assign]
+    joining = asyncio.create_task(node.join(topic=gone))
+
+    await asyncio.sleep(SILENCE_S + GRACE_S + 1)
+
+    assert members(shard) == ["a"]
+    assert await shard.events("scalable_consumer_left") == []
+    with pytest.raises(Unavailable):
+        await joining
+    joined.close()
+    await node.consumers.stop()

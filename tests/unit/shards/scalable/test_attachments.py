@@ -113,6 +113,59 @@ def test_a_new_leader_believes_the_later_of_two_attachments(order: tuple[NodeId,
     assert attachments.attach(A, [(C2, 0)], 4.0).attachments[0] > numbers[B]
 
 
+@pytest.mark.parametrize("order", [(A, B), (B, A)])
+def test_a_shard_to_which_a_topic_came_believes_the_later_of_two_attachments(
+    order: tuple[NodeId, NodeId],
+) -> None:
+    """The shard before may have had more terms, so its numbers say nothing here but whose is the
+    later one."""
+    attachments = table(term=3)
+    before = {A: (9 << 32) + 1, B: (9 << 32) + 2}
+
+    answers = {
+        node: attachments.attach(node, [(C1, 0)], 2.0, {C1: before[node]}).attachments[0]
+        for node in order
+    }
+
+    assert answers[B] >> 32 == 3
+    if order == (B, A):
+        assert answers[A] == 0
+    else:
+        assert attachments.attach(A, [], 3.0).ended == ((C1, answers[A]),)
+    repeated = attachments.attach(B, [(C1, answers[B])], 4.0, {C1: before[B]})
+    assert repeated.attachments == (answers[B],)
+
+
+def test_a_client_that_came_back_at_the_new_shard_outlives_what_was_attached_before() -> None:
+    attachments = table()
+    (number,) = attachments.attach(B, [(C1, 0)], 0.0).attachments
+
+    late = attachments.attach(A, [(C1, 0)], 1.0, {C1: (9 << 32) + 1})
+
+    assert late.attachments == (0,)
+    assert attachments.attach(B, [(C1, number)], 2.0).attachments == (number,)
+
+
+def test_what_was_said_of_topics_that_come_again_is_forgotten_and_asked_for() -> None:
+    """1. ``c1`` is attached, its topic goes to another shard, its connection ends, and the topic
+    comes back. 2. ``c2`` is of a topic that was here all the time."""
+    attachments = table()
+    other = Member("topic://t/n/stays", "s", "c2")
+    attachments.attach(A, [(C1, 0), (C2, 0), (other, 0)], 0.0)
+    (replaced,) = attachments.attach(B, [(C2, 0)], 1.0).attachments
+    attachments.detach(B, [(C2, replaced)], 1.0)
+    assert attachments.attach(B, [], 2.0).is_known
+
+    attachments.forget(lambda topic: topic == C1.topic)
+
+    assert [attachments.is_claimed(each) for each in (C1, C2, other)] == [False, False, True]
+    again = attachments.attach(A, [], 3.0)
+    assert not again.is_known
+    assert again.ended == ()
+    assert attachments.attach(A, [(C1, 0)], 4.0).is_known
+    assert attachments.attach(B, [], 4.0).is_known, "it had none of them attached"
+
+
 def test_another_process_of_a_node_has_none_of_its_consumers() -> None:
     attachments = table()
     attachments.attach(A, [(C1, 0), (C2, 0)], 0.0)

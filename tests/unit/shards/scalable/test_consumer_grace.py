@@ -333,6 +333,26 @@ async def test_consumers_per_attach_max_are_attached_together_and_one_more_is_re
     )
 
 
+@run_by(in_shard)
+async def test_nodes_attach_anew_what_comes_back_to_a_shard(shard: Harness) -> None:
+    """The topic was in another shard for a while, where the connection of ``b`` ended. Nobody said
+    so here, where it was attached before."""
+    node = Node(shard)
+    numbers = (await node.attach("a", "b")).attachments
+    await registered(shard, "a", "b")
+    node.live()
+    await asyncio.sleep(1)
+
+    shard.leader.consumers.slots_coming(lambda key: key == NAME.partition("://")[2])
+    shard.leader.consumers.look_again()
+
+    assert not (await node.attach()).is_known
+    await node.attach("a", attachment=numbers[0])
+    await asyncio.sleep(GRACE_S + 1)
+    assert left_of(shard) == ["a"]
+    await node.die()
+
+
 @run_by(in_shard, shards=2)
 async def test_consumers_of_another_shards_topics_are_sent_away(shard: Harness) -> None:
     slots = shard.leader.state.slots
