@@ -6,10 +6,12 @@
 
 Assignments are read from the layout that the process follows anyway: nothing is asked of the shard
 for them. If the shard removed a consumer whose client is connected here, it is registered again.
+What fails meanwhile is tried again for as long as the client is connected: it cannot ask itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,7 +21,7 @@ import structlog
 
 from nextgen.client.routing.shard_calls import Shards, call_home
 from nextgen.client.scalable_topics.attached import AttachedConsumers, Attachment
-from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.errors import MetadataError, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES, REQUEST_TIMEOUT_DEFAULT_MS
 from nextgen.kernel.limits.scalable import LAYOUT_READ_MS_MAX
@@ -32,6 +34,8 @@ from nextgen.pulsar.scalable_topics.ports import (
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.layouts_pb2 import ConsumerSegments, ScalableTopic, TopicSegment
+
+_RETRY_SECONDS = 0.5
 
 _logger = structlog.get_logger(__name__)
 
@@ -75,7 +79,7 @@ class SharedConsumers:
 
     async def join(self, request: JoinRequest) -> _Joined:
         """See ``ScalableConsumers.join``."""
-        place = await self._layouts.watch(request.topic, create=False, may_be_absent=False)
+        place = await self.watch(request)
         try:
             member = (request.topic.text, request.subscription, request.consumer)
             attachment = await self._attached.attach(member, request.topic.routing_key)
@@ -92,6 +96,9 @@ class SharedConsumers:
         return joined
 
     # As the joined consumers call it ----------------------------------------------------------
+
+    async def watch(self, request: JoinRequest) -> WatchedLayout:
+        return await self._layouts.watch(request.topic, create=False, may_be_absent=False)
 
     async def execute(self, key: str, command: pb.Command) -> pb.CommandResult:
         """Carry out a command in the shard that has ``key``.
@@ -150,6 +157,7 @@ class _Joined:
         "_consumers",
         "_is_closed",
         "_is_leaving",
+        "_is_lost",
         "_last",
         "_place",
         "_request",
@@ -174,6 +182,8 @@ class _Joined:
         self._last: ConsumerAssignment | None = None
         self._is_closed = False
         self._is_leaving = False
+        self._is_lost = False
+        """Whether its place at the layout may have ended."""
 
     def __repr__(self) -> str:
         return f"<_Joined {self._attachment.member}>"
@@ -211,6 +221,27 @@ class _Joined:
     async def next_assignment(self) -> ConsumerAssignment:
         """See ``JoinedConsumer.next_assignment``."""
         while True:
+            try:
+                return await self._next()
+            except Refused:
+                raise
+            except MetadataError as error:
+                # Its client has no way to ask again: the protocol has no word for such an end.
+                if self._attachment.is_replaced or self._is_closed or self._is_leaving:
+                    raise
+                _logger.info(
+                    "assignments are followed anew",
+                    consumer=self._attachment.member,
+                    why=str(error),
+                )
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._is_lost = True
+
+    async def _next(self) -> ConsumerAssignment:
+        if self._is_lost:
+            await self._watch_again()
+            self._is_lost = False
+        while True:
             present = self._present()
             if present is None and not self._is_leaving:
                 _logger.info("consumer registers again", consumer=self._attachment.member)
@@ -222,6 +253,14 @@ class _Joined:
                 self._last = present
                 return present
             await self._place.next_change()
+
+    async def _watch_again(self) -> None:
+        place = await self._consumers.watch(self._request)
+        if self._is_closed:
+            place.close()
+        else:
+            self._place.close()
+            self._place = place
 
     async def leave(self) -> None:
         """See ``JoinedConsumer.leave``."""

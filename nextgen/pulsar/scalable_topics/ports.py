@@ -93,9 +93,11 @@ class JoinedConsumer(Protocol):
     async def next_assignment(self) -> ConsumerAssignment:
         """Return the present assignment, then each one that differs from what was returned last.
 
+        Failures that may pass are waited for.
+
         Raises:
-            Refused: ``NOT_FOUND``: the topic was deleted.
-            MetadataError: Assignments are no longer followed.
+            Refused: ``NOT_FOUND``: the topic was deleted. Else: it may not be registered again.
+            MetadataError: It was replaced, leaves, or is closed.
         """
 
     async def leave(self) -> None:

@@ -536,7 +536,7 @@ MUTANTS = (
         (
             Edit(
                 consumers._Joined,
-                "next_assignment",
+                "_next",
                 "await self._consumers.confirm(self._attachment)",
                 "pass",
             ),

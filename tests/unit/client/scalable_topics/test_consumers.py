@@ -48,6 +48,8 @@ class Place:
         self._node = node
         self._name = name.text
         self._seen = ""
+        self.error: MetadataError | None = None
+        """Why the layout is followed no longer."""
 
     def layout(self) -> KnownLayout | None:
         topic = self._node.topic(self._name)
@@ -58,6 +60,8 @@ class Place:
         seen = self._seen
         while True:
             await asyncio.sleep(0.01)
+            if self.error is not None:
+                raise self.error
             topic = self._node.topic(self._name)
             if seen != ("" if topic is None else f"{topic.topic_id} {topic.version}"):
                 return
@@ -351,6 +355,51 @@ async def test_one_that_was_removed_although_it_is_here_is_registered_again(
     assert ids(first) == [0, 1]
     following.cancel()
     joined.close()
+    await node.consumers.stop()
+
+
+@run_by(in_shard)
+async def test_one_that_cannot_be_registered_again_for_a_while_is_when_it_can(
+    shard: Harness,
+) -> None:
+    """Its client stays connected, and has no way to ask again."""
+    await new_topic(shard)
+    node = Node(shard)
+    joined = await node.join()
+    assert ids(await joined.next_assignment()) == [0, 1]
+    waiting = asyncio.create_task(joined.next_assignment())
+
+    node.is_cut_off = True
+    await decided(shard, RemoveConsumer("s", "a", "expired"))
+    await asyncio.sleep(SILENCE_S + GRACE_S)
+    assert not waiting.done()
+    node.is_cut_off = False
+    await asyncio.sleep(2 * RENEWAL_S)
+
+    assert members(shard) == ["a"]
+    await node.join("b")
+    assert len(ids(await waiting)) == 1
+    joined.close()
+    await node.consumers.stop()
+
+
+@run_by(in_shard)
+async def test_assignments_go_on_when_the_watch_of_the_layout_ends(shard: Harness) -> None:
+    await new_topic(shard)
+    node = Node(shard)
+    joined = await node.join()
+    await joined.next_assignment()
+    place = joined._place
+    waiting = asyncio.create_task(joined.next_assignment())
+    await asyncio.sleep(0.1)
+
+    place.error = Unavailable("the watch ended")
+    await asyncio.sleep(1)
+    await node.join("b")
+
+    assert len(ids(await waiting)) == 1
+    joined.close()
+    assert node.places == 1
     await node.consumers.stop()
 
 
