@@ -57,9 +57,11 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """``is_known``: the node had renewed lately, and has nothing to attach anew. ``attachments`` are
-    in the order of the claims; 0: a later one holds elsewhere. ``ended`` are those that the node
-    does not have any more."""
+    """``is_known``: the node had renewed lately, and has nothing to attach anew.
+
+    ``attachments`` are in the order of the claims; 0: a later one holds elsewhere. ``ended`` are
+    those that the node does not have any more.
+    """
 
     is_known: bool
     attachments: tuple[int, ...]

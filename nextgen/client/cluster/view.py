@@ -92,6 +92,11 @@ class ClusterView:
         return 0 if self.slot_table is None else self.slot_table.version
 
     @property
+    def map_table(self) -> SlotTable | None:
+        """Which shard has which slot by the map alone; None until a map is known."""
+        return self._map_table
+
+    @property
     def placements(self) -> Mapping[int, ShardPlacement]:
         """By shard id: which nodes hold replicas, the preferred leader first."""
         return self._placements

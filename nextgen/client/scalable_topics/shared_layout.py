@@ -33,8 +33,15 @@ _Owner = tuple[str, str]
 class SharedLayout:
     """See the module. ``close`` it when nobody watches it any more."""
 
-    def __init__(self, name: TopicName, stream: ShardWatch, broker_url: BrokerUrl) -> None:
-        """Begins two watches on ``stream``.
+    def __init__(
+        self,
+        name: TopicName,
+        stream: ShardWatch,
+        broker_url: BrokerUrl,
+        on_missing: Callable[[SharedLayout], None] = lambda _: None,
+    ) -> None:
+        """Begins two watches on ``stream``. ``on_missing`` is called if a snapshot does not have
+        a topic that was there, which stays until it is settled.
 
         Raises:
             Overloaded: The stream has as many watches as it may have.
@@ -51,6 +58,7 @@ class SharedLayout:
         """Why it is followed no longer."""
         self.is_loaded = False
         self._broker_url = broker_url
+        self._on_missing = on_missing
         self._owners: dict[int, _Owner] = {}
         self._known: tuple[int, Mapping[_Owner, str], KnownLayout] | None = None
         """What ``known`` returned last, of which change, with which URLs."""
@@ -76,8 +84,8 @@ class SharedLayout:
         return self._stream.shard_id
 
     def rehome(self, stream: ShardWatch) -> None:
-        """Follow the topic on another shard's stream, where its slot is by now. Its watchers get
-        what has changed meanwhile.
+        """Follow the topic anew, behind a snapshot: on the stream of the shard where its slot is by
+        now. Its watchers get what has changed meanwhile.
 
         Raises:
             Overloaded: The stream has as many watches as it may have; it is followed as before.
@@ -152,6 +160,13 @@ class SharedLayout:
             before, self.topic = self.topic, topic
             self.notify(of_graph=is_first or _graph_of(before) != _graph_of(topic))
 
+    def miss_topic(self) -> None:
+        """A snapshot does not have the topic: it may be that of a shard without its slot."""
+        if self.topic is None:
+            self.take_topic(None)
+        else:
+            self._on_missing(self)
+
     def take_owners(self, owners: Mapping[int, _Owner]) -> None:
         if owners != self._owners:
             self._owners = dict(owners)
@@ -189,7 +204,10 @@ class _LayoutListener:
             self._read = item.scalable_topic
 
     def on_snapshot_complete(self, position: int) -> None:
-        self._owner.take_topic(self._read)
+        if self._read is None:
+            self._owner.miss_topic()
+        else:
+            self._owner.take_topic(self._read)
 
     def on_events(self, events: Sequence[Event]) -> None:
         self._owner.take_topic(fold_events(self._owner.topic, events))

@@ -4,7 +4,8 @@
                                 ╰─ absent: the leader is asked ─┬─ it is there: wait for it
                                                                 ╰─ absent: created, or refused
 
-A watch may be behind what a client was told elsewhere, so nothing is called absent by it alone.
+A watch may be behind what a client was told elsewhere, or at a shard that has given the slot away,
+so nothing is called absent by a snapshot alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Protocol
+
+import structlog
 
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.client.cluster.view import ClusterView
@@ -24,11 +27,18 @@ from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX, LAYOUT_READ_MS_MAX
 from nextgen.kernel.routing.names import TopicName
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.pulsar.scalable_topics.ports import KnownLayout, WatchedLayout
+from nextgen.tasks.background import cancel_and_wait, start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC
 
+_MISSING_PAUSE_SECONDS = 0.5
+"""Before a topic that a snapshot did not have is followed anew: a map that is on its way comes."""
+
 _Leave = Callable[[SharedLayout], None]
+
+
+_logger = structlog.get_logger(__name__)
 
 
 class Streams(Protocol):
@@ -69,6 +79,8 @@ class SharedLayouts:
         self._table: SlotTable | None = None
         self._loads = asyncio.Semaphore(LAYOUT_LOADS_MAX)
         """Held while a layout that nobody watched before is read."""
+        self._missing: set[SharedLayout] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<SharedLayouts layouts={len(self._layouts)}>"
@@ -91,22 +103,20 @@ class SharedLayouts:
 
     def cluster_changed(self) -> None:
         """Follow layouts at the shards that have their topics by the present map."""
-        table = self._cluster.view.slot_table
+        table = self._cluster.view.map_table
         if table is None or table is self._table:
             return
         self._table = table
         for shared in tuple(self._layouts.values()):
             home = table.shard_for_key(shared.name.routing_key)
             if shared.error is None and home != shared.shard_id:
-                try:
-                    shared.rehome(self._streams.stream(home))
-                except MetadataError as error:
-                    shared.end(error)
+                self._rehome(shared)
 
     async def stop(self) -> None:
         """End every layout; their watchers get ``Unavailable``."""
         for shared in tuple(self._layouts.values()):
             shared.end(Unavailable("this node stops"))
+        await cancel_and_wait(*self._tasks)
 
     # ------------------------------------------------------------------------------------------
 
@@ -122,10 +132,54 @@ class SharedLayouts:
     def _place(self, name: TopicName) -> LayoutPlace:
         shared = self._layouts.get(name.text)
         if shared is None or shared.error is not None:
-            stream = self._streams.stream(self._shards.shard_of_key(name.routing_key))
-            shared = self._layouts[name.text] = SharedLayout(name, stream, self._broker_url)
+            shared = self._layouts[name.text] = SharedLayout(
+                name, self._stream_of(name), self._broker_url, self._on_missing
+            )
         shared.places += 1
         return LayoutPlace(shared, self._left)
+
+    def _stream_of(self, name: TopicName) -> ShardWatch:
+        """Return the stream of the shard that has the topic by the map.
+
+        What a former shard said of a slot counts for requests only: the shard that it named has
+        not the topic before it has adopted the slot, of which the map tells.
+        """
+        table = self._cluster.view.map_table
+        if table is None:
+            raise Unavailable("no shard map is known here yet")
+        return self._streams.stream(table.shard_for_key(name.routing_key))
+
+    def _rehome(self, shared: SharedLayout) -> None:
+        try:
+            shared.rehome(self._stream_of(shared.name))
+        except MetadataError as error:
+            shared.end(error)
+
+    def _on_missing(self, shared: SharedLayout) -> None:
+        if shared not in self._missing:
+            self._missing.add(shared)
+            start("missing_layout", self._look_for(shared), self._tasks)
+
+    async def _look_for(self, shared: SharedLayout) -> None:
+        """Settle whether a topic that a snapshot does not have is there; if so, follow it anew."""
+        try:
+            while shared.error is None and shared.places:
+                try:
+                    exists = await self._exists(shared.name)
+                except MetadataError as error:
+                    _logger.info("layout is missing", topic=shared.name.text, why=str(error))
+                else:
+                    if not exists:
+                        shared.take_topic(None)
+                        return
+                await asyncio.sleep(_MISSING_PAUSE_SECONDS)
+                if shared.error is None and shared.places:
+                    # Its next snapshot has the topic, or is doubted again.
+                    self._missing.discard(shared)
+                    self._rehome(shared)
+                    return
+        finally:
+            self._missing.discard(shared)
 
     def _left(self, shared: SharedLayout) -> None:
         shared.places -= 1

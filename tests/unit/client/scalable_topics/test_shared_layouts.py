@@ -10,7 +10,7 @@ import pytest
 
 from nextgen.client.scalable_topics import shared_layouts as module
 from nextgen.client.scalable_topics.shared_layouts import SharedLayouts
-from nextgen.kernel.errors import Overloaded, Refused, Unavailable
+from nextgen.kernel.errors import MetadataError, Overloaded, Refused, Unavailable
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.scalable import LAYOUT_LOADS_MAX, LAYOUT_WAKES_AT_ONCE_MAX
 from nextgen.kernel.routing.names import TopicName, parse_topic
@@ -36,7 +36,8 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from protos.nextgen.v1.layouts_pb2 import ScalableTopic, TopicSegment
 from protos.nextgen.v1.shard_service_pb2 import ShardRequest, ShardResponse
-from tests.support.discovery.fake_cluster import StaticLink, full_update
+from tests.support.discovery.fake_cluster import StaticLink, full_update, shard_map
+from tests.support.simulated.virtual_time import run_virtual
 
 NAME = parse_topic("topic://acme/orders/paid")
 SEGMENT = "segment://acme/orders/paid/0000-ffff-0"
@@ -48,7 +49,8 @@ TOPIC = ScalableTopic(
 class FakeStream:
     """A shard's stream, whose updates a test makes by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard_id: int = 1) -> None:
+        self.shard_id = shard_id
         self.listeners: dict[int, Any] = {}
         self.wanted: dict[int, dict[str, Any]] = {}
         self.removed: list[int] = []
@@ -88,11 +90,14 @@ class World:
 
     def __init__(self) -> None:
         self.stream_ = FakeStream()
+        self.other = FakeStream(2)
         self.existing: set[str] = set()
         self.asked = 0
+        self.failures: list[MetadataError] = []
         self.may_create = True
         self.created: list[str] = []
         update = full_update({1: "a:1"})
+        update.shard_map.shards.add(shard_id=2)
         update.brokers.append(
             BrokerRecorded(
                 broker_id="b-1",
@@ -106,15 +111,21 @@ class World:
         self.layouts = SharedLayouts(self, self, self.link, self)  # type: ignore[arg-type]
 
     def stream(self, shard_id: int) -> FakeStream:
-        assert shard_id == 1
-        return self.stream_
+        return {1: self.stream_, 2: self.other}[shard_id]
 
     def shard_of_key(self, routing_key: str) -> int:
-        return 1
+        return self.link.view.shard_for_key(routing_key) or 0
+
+    def move_to(self, shard_id: int, version: int) -> None:
+        """Have the map say that all slots are at a shard."""
+        self.link.push(ClusterUpdate(shard_map=shard_map({shard_id: ["a"]}, version=version)))
+        self.layouts.cluster_changed()
 
     async def call(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
         self.asked += 1
         await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop()
         response = ShardResponse()
         for wanted in request.get.names:
             item = response.get.items.add(kind=wanted.kind, name=wanted.name)
@@ -436,6 +447,66 @@ async def test_a_watch_that_ends_ends_its_places_and_the_next_one_begins_anew(wo
     assert again.layout().topic == TOPIC
     place.close()
     assert len(world.layouts) == 1
+
+
+async def test_a_layout_is_followed_where_the_map_has_its_slot(world):
+    """A shard that released the slot said where it is to be. The shard there has nothing yet."""
+    place = await world.loaded(item())
+    place.layout()
+    waiting = asyncio.ensure_future(place.next_change())
+
+    assert world.link.view.learn_move([(0, 16_383)], 2, 1)
+    world.layouts.cluster_changed()
+    assert world.other.listeners == {}
+    world.move_to(2, version=2)
+    world.other.snapshot(KIND_SCALABLE_TOPIC, item())
+    await world.settle()
+
+    assert world.stream_.listeners == {}
+    assert not waiting.done()
+    world.other.events(KIND_SCALABLE_TOPIC, changed(1))
+    await waiting
+    assert place.layout().topic.epoch == 1
+    place.close()
+
+
+def test_a_topic_that_a_snapshot_does_not_have_is_looked_for():
+    """A stream began anew at a shard that has given the slot away, before the map said so."""
+
+    async def run() -> None:
+        world = World()
+        world.existing = {NAME.text}
+        place = await world.loaded(item())
+        place.layout()
+        waiting = asyncio.ensure_future(place.next_change())
+        world.failures = [Unavailable("nobody leads")]
+
+        world.stream_.snapshot(KIND_SCALABLE_TOPIC)
+        world.stream_.snapshot(KIND_SCALABLE_TOPIC)
+        await asyncio.sleep(2)
+
+        assert not waiting.done()
+        assert place.layout().topic == TOPIC
+        world.stream_.snapshot(KIND_SCALABLE_TOPIC, item())
+        world.stream_.events(KIND_SCALABLE_TOPIC, changed(1))
+        await waiting
+        assert place.layout().topic.epoch == 1
+        assert len(world.stream_.listeners) == 2
+        place.close()
+
+    run_virtual(run)
+
+
+async def test_a_topic_that_a_snapshot_does_not_have_and_nobody_else_is_gone(world):
+    place = await world.loaded(item())
+    place.layout()
+    waiting = asyncio.ensure_future(place.next_change())
+
+    world.stream_.snapshot(KIND_SCALABLE_TOPIC)
+
+    await waiting
+    assert place.layout() is None
+    place.close()
 
 
 async def test_a_stream_with_all_its_watches_refuses_and_keeps_none(world):
