@@ -8,7 +8,8 @@ one, cannot undo newer knowledge.
 A difference between two versions of the map leads from each version between them to the later one.
 
 A shard that gave slots away says to whom, before the map does (``learn_move``). That holds until a
-map of a higher version comes, which decides again; a shard that is asked by an old map says it
+map of a higher version comes, which decides again, or until a shard does not have what it was said
+to get (``forget_moves``): moves may be taken back. A shard that is asked by an old map says it
 again.
 """
 
@@ -226,6 +227,10 @@ class ClusterView:
             return False
         self.slot_table = moved
         return True
+
+    def forget_moves(self) -> None:
+        """Go by the map again: a shard does not have slots that its former one gave it."""
+        self.slot_table = self._map_table
 
     def misses_changes(self, update: ClusterUpdate) -> bool:
         """Return whether ``update`` has a difference to a later map than the one known here.

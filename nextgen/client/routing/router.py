@@ -8,7 +8,8 @@
                                       the request until it knows a leader (ELECTION_WAIT_MS)
     StaleShardMap, moved_to           nothing: the shard that has the slot is asked, within
                                       ``MOVED_HOPS_MAX``; not counted as a retry
-    StaleShardMap                     wait for a higher map version, as long; then route again
+    StaleShardMap                     wait for a higher map version, as long; then route again, by
+                                      the map alone
     Unavailable, Overloaded,          20 to 200 ms with jitter, ``retry_after_ms`` at least;
       ProposalLost                    nothing more if the caller has no time for that
 
@@ -295,6 +296,8 @@ class ShardRouter:
         """Learn where the refusing shard's slots went; return whether to ask there at once."""
         slot = attempts.slot
         if not error.moved_to:
+            # What it was said to have got may have been taken back, which no map tells.
+            self._link.view.forget_moves()
             return False
         ranges = error.moved_slots or (() if slot is None else ((slot, slot),))
         self._link.view.learn_move(ranges, error.moved_to, attempts.shard_map_version)

@@ -76,6 +76,24 @@ async def test_a_later_map_decides_again(two_shards):
     assert len(servers[1].requests) == 2
 
 
+async def test_slots_that_were_taken_back_are_asked_for_where_the_map_has_them(two_shards):
+    """The second shard refused the move, and the first one has the slots again. No map tells."""
+    servers, link, router = two_shards
+    key = key_at(link, 1)
+    servers[1].hook = gives_away(link, 1, to=2)
+    await router.call_key(key, lookup("x"), timeout_ms=TIMEOUT_MS)
+
+    async def refuse(_request):
+        servers[1].hook = None
+        raise StaleShardMap("it was refused", 1)
+
+    servers[2].hook = refuse
+    await router.call_key(key, lookup("x"), timeout_ms=TIMEOUT_MS)
+
+    assert router.shard_of_key(key) == 1
+    assert [len(servers[each].requests) for each in (1, 2)] == [2, 2]
+
+
 async def test_shards_that_name_each_other_are_asked_a_few_times_only(two_shards):
     servers, link, router = two_shards
     for shard_id, other in ((1, 2), (2, 1)):

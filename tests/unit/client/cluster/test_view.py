@@ -190,6 +190,20 @@ def test_a_move_that_an_older_map_heard_of_or_to_an_unknown_shard_changes_nothin
     assert view.slot_table == before
 
 
+def test_what_was_learned_of_moves_can_be_forgotten():
+    view = ClusterView()
+    view.forget_moves()
+    assert view.slot_table is None
+    view.apply(ClusterUpdate(shard_map=shard_map({1: ["a"], 2: ["b"]}, version=3)))
+    before = view.slot_table
+    assert view.learn_move([(0, 16_383)], 2, 3)
+
+    view.forget_moves()
+
+    assert view.slot_table is before is view.map_table
+    assert view.learn_move([(0, 16_383)], 2, 3), "it may be said again"
+
+
 def slot_move(move_id: int, phase: str) -> ClusterUpdate:
     return ClusterUpdate(slot_moves=[SlotMoveChanged(move_id=move_id, phase=phase)])
 
