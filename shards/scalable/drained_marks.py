@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.scalable import DRAINED_UNITS_PER_MESSAGE_MAX
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.shard_service_pb2 import DrainedMark
@@ -32,7 +33,7 @@ class DrainedMarks:
         """Return, in order, whether each mark is settled: noted, or of no use.
 
         One of a segment that is not recorded as sealed is not settled: the owner knows its end
-        before the log does. May be repeated.
+        before the log does. Nor is one of a topic whose slot leaves meanwhile. May be repeated.
 
         Raises:
             InvalidRequest: Too many marks, or a name that is none.
@@ -63,6 +64,8 @@ class DrainedMarks:
         self, mark: DrainedMark, name: TopicName, commits: list[asyncio.Future[Commit]]
     ) -> bool:
         """Decide on one mark, and propose what follows. No await: that is the lock."""
+        if not self._state.slots.has(slot_of(name.routing_key)):
+            return False
         topic = self._topic_of(name)
         if topic is None or not self._is_of_owner(mark):
             return True

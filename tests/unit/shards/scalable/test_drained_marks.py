@@ -197,6 +197,21 @@ async def test_a_topic_of_another_shard_is_refused(shard: Harness) -> None:
 
 
 @run_by(in_shard)
+async def test_a_report_about_a_slot_that_leaves_meanwhile_is_to_be_repeated(
+    shard: Harness,
+) -> None:
+    """Between two marks of a request others have their turn, a release, too. What is no topic of
+    this shard any more is not one that nobody has."""
+    broker = await split(shard)
+    slots, has_left = shard.leader.state.slots, [False, False, False, True]
+    slots.has = lambda _slot: not (has_left and has_left.pop(0))  # type: ignore[method-assign]
+
+    settled = await shard.leader.drained_marks.mark([mark(broker), mark(broker)])
+
+    assert settled == [True, False]
+
+
+@run_by(in_shard)
 async def test_a_brokers_report_reaches_the_topic_by_its_manager(shard: Harness) -> None:
     broker = await split(shard)
     assert broker.connection is not None
