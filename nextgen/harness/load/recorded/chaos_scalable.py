@@ -43,8 +43,14 @@ from nextgen.harness.load.recorded.scalable_groups import (
     StreamMember,
     producer_name,
 )
+from nextgen.harness.load.recorded.stuck_segments import describe_stuck, find_stuck
 from nextgen.harness.load.reporter import Reporter
-from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.limits.scalable import (
+    SEGMENT_HANDOVER_MS_MAX,
+    SEGMENT_LOOK_MS,
+    SEGMENT_STALL_MS,
+)
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 
@@ -65,8 +71,13 @@ BEGIN_TIMEOUT_MS = 60_000
 FLUSH_TIMEOUT_MS = 40_000
 """Time-out for pending receipts after sending stops, on a cluster without faults."""
 
-QUIET_MS = 15_000
-"""After this long without a message that was missing, what is missing counts as missing."""
+QUIET_MS = 2 * SEGMENT_LOOK_MS + SEGMENT_STALL_MS + SEGMENT_HANDOVER_MS_MAX
+"""After this long without a message that was missing, what is missing counts as missing.
+
+A cluster needs that long for a sealed segment whose consumer lost an acknowledgement (ADR 0155):
+it is looked at once, and until nothing changed for long enough. Then its next consumer may wait for
+the former one.
+"""
 
 _NEXTGEN_ST = "/nextgen/client/st/"
 
@@ -98,6 +109,8 @@ class _Topic:
         self.name = name
         self.lane = lane
         self.acknowledged: set[int] = set()
+        self.segment_of: dict[int, str] = {}
+        """Of acknowledged messages."""
         groups = ("queue", "stream", "checkpoint")
         self.groups = {each: work.group(name, each, each != "queue") for each in groups}
         self.operator = LayoutOperator(
@@ -175,6 +188,7 @@ class _Lane:
         stored = done.result()
         place = stored.position
         self._topic.acknowledged.add(sent.sequence)
+        self._topic.segment_of[sent.sequence] = stored.segment
         self._recorder.write(
             replace(
                 sent,
@@ -282,7 +296,26 @@ class _Work:
             for group in topic.all_groups():
                 group.drained()
                 if missing := group.missing(topic.acknowledged):
-                    self._failures.append(f"{group.name} of {topic.name} misses {missing} messages")
+                    why = await self._why(topic, group)
+                    self._failures.append(
+                        f"{group.name} of {topic.name} misses {missing} messages: {why}"
+                    )
+
+    async def _why(self, topic: _Topic, group: Group) -> str:
+        """Describe the segments that keep a group waiting."""
+        missing = Counter(
+            segment for each, segment in topic.segment_of.items() if each not in group.seen
+        )
+        try:
+            layout = await self.client.get_scalable_topic(topic.name)
+            if layout is None:
+                return "the topic is not there"
+            stuck = find_stuck(layout, group.name.partition("/")[0], missing)
+            names = [each.name for each in stuck.told]
+            found = await self.client.lookup(names) if names else []
+        except MetadataError as error:
+            return f"its layout is not known: {error}"
+        return describe_stuck(stuck, {each.topic: each.broker_id for each in found})
 
     async def _read_again(self) -> None:
         for topic in self._topics:
