@@ -27,7 +27,7 @@ from typing import Any
 import structlog
 
 from nextgen.client.log.event_keys import event_key
-from nextgen.kernel.errors import MetadataError, Unavailable
+from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.placement import (
     METADATA_USED_MS,
@@ -185,38 +185,40 @@ class PlacementPolicies:
     async def _read(
         self, namespaces: Iterable[str], timeout_ms: int
     ) -> dict[str, Parents | MetadataError]:
-        groups: dict[tuple[int, int], list[str]] = {}
+        names = list(dict.fromkeys(namespaces))
+        wanted: dict[int, dict[str, ObjectName]] = {}
         try:
-            for namespace in dict.fromkeys(namespaces):
-                groups.setdefault(self._homes_of(namespace), []).append(namespace)
-                self._follow(namespace)
+            for namespace in names:
+                tenant = _tenant_of(namespace)
+                homes = self._homes_of(namespace)
+                objects = (
+                    ObjectName(kind=KIND_TENANT, name=tenant),
+                    ObjectName(kind=KIND_NAMESPACE, name=namespace),
+                )
+                for home, each in zip(homes, objects, strict=True):
+                    wanted.setdefault(home, {})[each.name] = each
+                # Where its home shard has no room for another watch it is read each time.
+                with contextlib.suppress(Overloaded):
+                    self._follow(namespace)
         except Unavailable as error:
-            return dict.fromkeys(namespaces, error)
-        # By home shard, so that one that cannot be reached fails only its own namespaces.
+            return dict.fromkeys(names, error)
+        # By home shard, so that one that cannot be reached fails only the namespaces that need it.
         pages = await asyncio.gather(
-            *(self._read_group(group, timeout_ms) for group in groups.values())
+            *(self._read_at_home(list(objects.values()), timeout_ms) for objects in wanted.values())
         )
-        return {namespace: found for page in pages for namespace, found in page.items()}
+        states = {name: state for page in pages for name, state in page.items()}
+        return {name: _parents(states[_tenant_of(name)], states[name]) for name in names}
 
-    async def _read_group(
-        self, namespaces: list[str], timeout_ms: int
-    ) -> dict[str, Parents | MetadataError]:
-        tenants = list(dict.fromkeys(map(_tenant_of, namespaces)))
-        names = [
-            *(ObjectName(kind=KIND_TENANT, name=tenant) for tenant in tenants),
-            *(ObjectName(kind=KIND_NAMESPACE, name=namespace) for namespace in namespaces),
-        ]
+    async def _read_at_home(
+        self, names: Sequence[ObjectName], timeout_ms: int
+    ) -> dict[str, MetadataState | None | MetadataError]:
         try:
             items = await self._metadata.read(
                 names, timeout_ms=timeout_ms, subscriber_id=self._subscriber_id
             )
         except MetadataError as error:
-            return dict.fromkeys(namespaces, error)
-        states = {item.name: state_of(item) for item in items}
-        return {
-            namespace: (states[_tenant_of(namespace)], states[namespace])
-            for namespace in namespaces
-        }
+            return dict.fromkeys([each.name for each in names], error)
+        return {item.name: state_of(item) for item in items}
 
     def _homes_of(self, namespace: str) -> tuple[int, int]:
         return (
@@ -473,6 +475,15 @@ class _Followed:
 
 _Held = tuple[_Followed, int]
 """Policies that a decision uses, and their ``changes`` when it began."""
+
+
+def _parents(
+    tenant: MetadataState | None | MetadataError, namespace: MetadataState | None | MetadataError
+) -> Parents | MetadataError:
+    """Return what was read of a namespace and its tenant, or why one of them was not read."""
+    if isinstance(tenant, MetadataError):
+        return tenant
+    return namespace if isinstance(namespace, MetadataError) else (tenant, namespace)
 
 
 def _tenant_of(namespace: str) -> str:

@@ -432,10 +432,10 @@ async def test_what_is_decided_by_is_the_latest_that_is_known(
         homes.deliver()
         assert rules(decided_by.of(NAMESPACE)) == PlacementRules(pinned_brokers=("b-1",))
         assert rules(decided_by.of(OTHER)) == PlacementRules()
-    assert homes.reads == ["acme", NAMESPACE, "acme", OTHER]
+    assert sorted(homes.reads) == sorted(["acme", NAMESPACE, OTHER])
 
     async with policies.deciding([NAMESPACE, OTHER]):
-        assert len(homes.reads) == 4, "nothing has to be read"
+        assert len(homes.reads) == 3, "nothing has to be read"
 
 
 @run_by(with_homes)
