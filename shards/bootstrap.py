@@ -58,6 +58,7 @@ from shards.node.replica import Replica
 from shards.node.request_dispatcher import RequestDispatcher
 from shards.node.shard_leader import LeaderDependencies
 from shards.node.shard_node import SHARD_NODE, ShardNode
+from shards.watches.subscriber_ids import topic_controllers_id
 
 GRPC_GRACE_MS = 200
 """Milliseconds for calls in flight at a stop, after leadership has moved: only answers are left."""
@@ -200,6 +201,7 @@ def _leader_dependencies(
 ) -> LeaderDependencies:
     choices = random.Random()
     directory, clock = LinkDirectory(link), LoopClock()
+    controllers_id = topic_controllers_id(config.node_id, os.urandom(4).hex())
     return LeaderDependencies(
         node_id=config.node_id,
         directory=directory,
@@ -208,7 +210,8 @@ def _leader_dependencies(
         capacity=LinkCapacity(link, metrics),
         quotas=LinkQuotas(link),
         metadata=RoutedMetadata(router),
-        homes=LinkedHomes(link),
+        homes=LinkedHomes(link, controllers_id),
+        controllers_id=controllers_id,
         parents=RoutedParents(router, link.view),
         reports=LinkReports(link),
         segments=CalledSegmentBrokers(channels),

@@ -64,6 +64,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     UnassignResponse,
     UnlistShadow,
 )
+from shards.adapters.shared_home_streams import SharedHomeStreams
 from shards.domain.parent_gate import ParentKind
 from shards.metrics import NodeMetrics
 from shards.ports import GateAnswer, Parent, ShardWatching
@@ -196,11 +197,14 @@ class RoutedMetadata:
 class LinkedHomes:
     """``HomeShards`` by the shard map that the link keeps."""
 
-    def __init__(self, link: ClusterLink) -> None:
+    def __init__(self, link: ClusterLink, controllers_id: str) -> None:
+        """``controllers_id``: the subscriber whose streams are shared by topic controllers."""
         self._link = link
+        self._controllers_id = controllers_id
         self._channels = SharedChannels(
             NodeRole.SHARD_NODE, keepalive_ms=STREAM_CHANNEL_KEEPALIVE_MS
         )
+        self._shared = SharedHomeStreams(lambda shard_id: self._open(shard_id, controllers_id))
 
     def home_of(self, kind: Kind, name: str) -> int:
         shard_id = self._link.view.shard_for_key(_routing_key(kind, name))
@@ -218,6 +222,11 @@ class LinkedHomes:
         self._link.learn_leader(shard_id, term, node_id)
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
+        if subscriber_id == self._controllers_id:
+            return self._shared.share(shard_id)
+        return self._open(shard_id, subscriber_id)
+
+    def _open(self, shard_id: int, subscriber_id: str) -> ShardWatch:
         return ShardWatch(shard_id, subscriber_id, self._link, channels=self._channels)
 
 

@@ -62,7 +62,7 @@ class _Shared:
         self._lingering: set[int] = set()
         self._is_over = False
         stream.withhold_with(self._withheld)
-        self._runner = keep("rules_stream", stream.run)
+        self._runner = keep("shared_home_stream", stream.run)
 
     def leave(self, share: StreamShare) -> None:
         """Keep the share's watches for as long as a subscriber that left counts: what its

@@ -211,7 +211,7 @@ class PlacementPolicies:
 
     async def _read_at_home(
         self, names: Sequence[ObjectName], timeout_ms: int
-    ) -> dict[str, MetadataState | None | MetadataError]:
+    ) -> dict[str, MetadataState | MetadataError | None]:
         try:
             items = await self._metadata.read(
                 names, timeout_ms=timeout_ms, subscriber_id=self._subscriber_id
@@ -478,7 +478,7 @@ _Held = tuple[_Followed, int]
 
 
 def _parents(
-    tenant: MetadataState | None | MetadataError, namespace: MetadataState | None | MetadataError
+    tenant: MetadataState | MetadataError | None, namespace: MetadataState | MetadataError | None
 ) -> Parents | MetadataError:
     """Return what was read of a namespace and its tenant, or why one of them was not read."""
     if isinstance(tenant, MetadataError):

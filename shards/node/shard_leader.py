@@ -76,7 +76,7 @@ from shards.state.shard_state import ShardState
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.expecting_managers import ExpectingManagers
 from shards.watches.returning_managers import ManagerRollCall
-from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
+from shards.watches.subscriber_ids import broker_manager_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,8 @@ class LeaderDependencies:
     quotas: Quotas
     metadata: MetadataReader
     homes: HomeShards
+    controllers_id: str
+    """The subscriber id of all topic controllers of the node: see ``subscriber_ids``."""
     parents: ShadowDirectory
     reports: SessionReports
     segments: SegmentBrokers
@@ -154,7 +156,7 @@ class ShardLeader:
             dependencies.directory,
         )
         self.policies = PlacementPolicies(
-            topic_controller_id(dependencies.node_id, shard_id, term),
+            dependencies.controllers_id,
             dependencies.homes,
             dependencies.metadata,
             dependencies.clock,

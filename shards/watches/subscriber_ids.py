@@ -1,7 +1,7 @@
 """Subscriber ids of broker managers and topic controllers, which act on metadata.
 
 node-1/broker-manager-3/7      the broker manager of shard 3, led in term 7 by node-1
-node-1/topic-controller-3/7    its topic controller
+node-1/topic-controller-all/5c0e    the topic controllers of all shards that node-1 leads
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ def broker_manager_id(node_id: str, shard_id: int, term: int) -> str:
     return f"{node_id}/{_BROKER_MANAGER}-{shard_id}/{term}"
 
 
-def topic_controller_id(node_id: str, shard_id: int, term: int) -> str:
-    """Return the subscriber id of the topic controller of a shard, led in ``term`` by a node."""
-    return f"{node_id}/{_TOPIC_CONTROLLER}-{shard_id}/{term}"
+def topic_controllers_id(node_id: str, incarnation: str) -> str:
+    """Return the subscriber id of a node's topic controllers; ``incarnation`` is of its process.
+
+    Earlier releases have one for each controller, with its shard and term in it."""
+    return f"{node_id}/{_TOPIC_CONTROLLER}-all/{incarnation}"
 
 
 def managed_shard(subscriber_id: str) -> int | None:
@@ -41,8 +43,8 @@ def reader_of(subscriber_id: str) -> str | None:
     """Return the id under which a subscriber that was given an object will watch it.
 
     None for a subscriber that effective writes do not wait for. The successor of a broker manager
-    watches what its predecessor was given, so that id has no term; a topic controller decides by
-    what it read as long as it leads, so its id has one.
+    watches what its predecessor was given, so that id has no term; topic controllers decide by what
+    they read as long as their process lives, so its id says which process.
     """
     shard_id = managed_shard(subscriber_id)
     if shard_id is not None:

@@ -55,7 +55,7 @@ from shards.projections.tables import METADATA
 from shards.sessions.session_soft_state import BrokerConnection
 from tests.support.logs.memory_log import MemoryLog
 from tests.support.scalable.segments import NoSegments
-from tests.support.shards.home_shards import SilentHomes
+from tests.support.shards.home_shards import CONTROLLERS, SilentHomes
 from tests.support.shards.world import Entropy
 from tests.support.simulated.virtual_time import run_virtual
 
@@ -489,6 +489,7 @@ class Harness:
             quotas=self.cluster,
             metadata=self.others,
             homes=homes or SilentHomes(),
+            controllers_id=CONTROLLERS,
             parents=RoutedParents(self.others, self.cluster_view),  # type: ignore[arg-type]
             reports=self.cluster,
             segments=segments or NoSegments(),

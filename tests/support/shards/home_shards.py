@@ -30,6 +30,9 @@ from shards.ports import ShardWatching
 from shards.sessions.metadata_state import MetadataState, id_of, state_after
 from shards.wire.inventory import item_message
 
+CONTROLLERS = "node-1/topic-controller-all/1"
+"""The subscriber id of the topic controllers of a node."""
+
 
 class SilentHomes:
     """Home shards of which nothing is ever heard."""

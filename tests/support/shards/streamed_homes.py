@@ -17,8 +17,10 @@ from nextgen.client.changes import shard_watch
 from nextgen.client.changes.shard_watch import ShardWatch
 from nextgen.kernel.errors import Unavailable
 from protos.nextgen.v1.inventory_pb2 import Kind
+from shards.adapters.shared_home_streams import SharedHomeStreams
 from shards.adapters.watch_stream import WatchStream
 from shards.ports import ShardWatching
+from tests.support.shards.home_shards import CONTROLLERS
 from tests.support.shards.watch_server import FakeLink
 from tests.support.shards.watch_world import SHARD
 from tests.support.simulated.virtual_time import VirtualTimeLoop
@@ -36,6 +38,9 @@ class StreamedHomes:
         self.replica_of: Callable[[int], Any]
         self.is_reachable: Callable[[str], bool] = lambda _subscriber_id: True
         """Return whether a subscriber's stream reaches the shard."""
+        self._shared = SharedHomeStreams(
+            lambda shard_id: ShardWatch(shard_id, CONTROLLERS, self.link)
+        )
 
     def home_of(self, kind: Kind, name: str) -> int:
         return SHARD
@@ -47,6 +52,8 @@ class StreamedHomes:
         """There is one leader, which the link knows."""
 
     def watch(self, shard_id: int, subscriber_id: str) -> ShardWatching:
+        if subscriber_id == CONTROLLERS:
+            return self._shared.share(shard_id)
         return ShardWatch(shard_id, subscriber_id, self.link)
 
     @contextmanager

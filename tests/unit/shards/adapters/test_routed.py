@@ -93,7 +93,7 @@ class FakeLink:
 
 
 def homes(*, has_map: bool = True) -> LinkedHomes:
-    return LinkedHomes(cast(ClusterLink, FakeLink(has_map=has_map)))
+    return LinkedHomes(cast(ClusterLink, FakeLink(has_map=has_map)), "controllers")
 
 
 def home_shard(name: ObjectName) -> int:

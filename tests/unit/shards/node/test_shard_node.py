@@ -45,7 +45,7 @@ from tests.support.logs.memory_log import MemoryLog
 from tests.support.scalable.segments import NoSegments
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import Cluster, LocalShard, VirtualClock
-from tests.support.shards.home_shards import SilentHomes
+from tests.support.shards.home_shards import CONTROLLERS, SilentHomes
 from tests.support.shards.world import Entropy
 from tests.support.simulated.virtual_time import run_virtual
 from tests.unit.shards.adapters.test_cluster import FakeLink
@@ -151,6 +151,7 @@ class World:
             quotas=cluster,
             metadata=others,
             homes=SilentHomes(),
+            controllers_id=CONTROLLERS,
             parents=RoutedParents(cast(Any, others), self.link.view),
             reports=cluster,
             segments=NoSegments(),

@@ -13,7 +13,7 @@ from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_NAMESPACE, KIN
 from protos.nextgen.v1.shard_service_pb2 import WatchRenew
 from shards.domain.tenant import TenantCreated, TenantPoliciesSet
 from shards.watches import change_delivery, effective_writes
-from shards.watches.subscriber_ids import broker_manager_id, topic_controller_id
+from shards.watches.subscriber_ids import broker_manager_id, topic_controllers_id
 from tests.support.scenarios import run_by
 from tests.support.shards.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
@@ -69,7 +69,7 @@ async def led_world(world: WatchWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    "subscriber_id", [broker_manager_id("node-1", 3, 7), topic_controller_id("node-1", 3, 7)]
+    "subscriber_id", [broker_manager_id("node-1", 3, 7), topic_controllers_id("node-1", "7")]
 )
 @run_by(in_watch_world)
 async def test_a_write_that_waits_for_a_reader_waits_for_its_watch_from_when_that_is_there(

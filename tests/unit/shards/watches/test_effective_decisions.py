@@ -19,8 +19,10 @@ from nextgen.kernel.governance.policies import AutoCreation, PlacementRules, Pol
 from nextgen.kernel.limits.placement import METADATA_USED_MS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
+from shards.assignment.placement_policies import PlacementPolicies
 from tests.support.scenarios import run_by
-from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness
+from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness, VirtualClock
+from tests.support.shards.home_shards import CONTROLLERS
 from tests.support.shards.streamed_homes import StreamedHomes
 from tests.support.shards.streamed_shard import LED_S, in_streamed_shard, set_policies
 
@@ -107,6 +109,30 @@ async def test_nothing_is_placed_by_what_was_read_before_an_effective_write(
 
     assert answer.broker_id == "broker-2"
     assert set(await placed_behind()) == {"broker-2"}
+
+
+@run_by(in_streamed_shard)
+async def test_a_write_waits_for_each_controller_that_shares_a_nodes_stream(
+    shard: Harness, homes: StreamedHomes
+) -> None:
+    await start_brokers(shard)
+    (topic,) = await shard.create_topics("orders")
+    await shard.lookup(topic)
+    is_certain = asyncio.Event()
+    other = PlacementPolicies(CONTROLLERS, homes, shard.others, VirtualClock(), is_certain.wait)
+    async with other.deciding([NAMESPACE]):
+        await asyncio.sleep(1.0)
+        assert other.known(NAMESPACE) is not None
+        write = asyncio.create_task(
+            set_policies(shard, KIND_NAMESPACE, NAMESPACE, pinned("broker-2"), 60_000)
+        )
+        await asyncio.sleep(20.0)
+        assert not write.done(), "the other one decides by the earlier policies"
+    await asyncio.sleep(20.0)
+    assert not write.done(), "what it decided may not be committed yet"
+    is_certain.set()
+    await write
+    other.close()
 
 
 async def forbid_creation(shard: Harness, *, by_property: bool) -> None:

@@ -24,7 +24,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 from shards.watches import effective_writes
 from shards.watches.changed_objects import changed_by
 from shards.watches.effective_writes import EffectiveWrites, Subscription
-from shards.watches.subscriber_ids import broker_manager_id, managed_shard, topic_controller_id
+from shards.watches.subscriber_ids import broker_manager_id, managed_shard, topic_controllers_id
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import VirtualClock
 from tests.support.simulated.virtual_time import run_virtual
@@ -34,7 +34,7 @@ MANAGER_S = EFFECTIVE_MANAGER_MS / 1000
 TENANT: Change = (KIND_TENANT, "acme")
 NAMESPACE: Change = (KIND_NAMESPACE, "acme/orders")
 MANAGER = broker_manager_id("node-1", 3, 7)
-CONTROLLER = topic_controller_id("node-1", 3, 7)
+CONTROLLER = topic_controllers_id("node-1", "7")
 
 
 class Leadership:
@@ -541,7 +541,7 @@ async def test_a_controller_that_is_heard_before_it_watches_is_still_expected(wo
 async def test_the_next_controller_is_another_reader(world: World) -> None:
     """What the last one decides by what it read is not undone by who comes."""
     world.writes.expect_reader([NAMESPACE], CONTROLLER)
-    stream = Stream(topic_controller_id("node-2", 3, 8), NAMESPACE)
+    stream = Stream(topic_controllers_id("node-2", "8"), NAMESPACE)
     stream.acked = 20
     world.join(stream).watches([NAMESPACE])
     write = world.write(NAMESPACE)
