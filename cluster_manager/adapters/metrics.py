@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cluster_manager.domain.cluster import ClusterState
 from cluster_manager.domain.membership import NodeState
+from cluster_manager.domain.slot_moves.driver import left_of
+from cluster_manager.domain.slot_moves.ranges import count_of
 from cluster_manager.service.replica import ClusterManager
 from protos.nextgen.v1.cluster_service_pb2 import ReplicaPlan
 
@@ -36,12 +39,22 @@ class ManagerCollector(Collector):
         yield _gauge("replicas_to_move", "Replicas to move, not begun.", len(plan.moves))
         yield _gauge("replicas_moving", "Replicas joining or leaving.", len(plan.under_way))
         yield _gauge("inactive_shard_nodes", "Shard nodes drained, lost or removed.", out)
+        yield from _slots(state)
         yield _gauge(
             "granted_units", "Capacity granted.", sum(account.granted_units for account in accounts)
         )
         yield _gauge(
             "leased_units", "Capacity leased.", sum(account.leased_units for account in accounts)
         )
+
+
+def _slots(state: ClusterState) -> Iterator[Metric]:
+    plan, shard_map = state.plans.present, state.shard_map
+    left = 0 if plan is None or shard_map is None else left_of(plan, shard_map, {}).slots
+    moving = sum(count_of(move.ranges) for move in state.slot_moves.under_way)
+    yield _gauge("plan_running", "1 while a plan of moves runs or stops.", float(plan is not None))
+    yield _gauge("slots_to_move", "Slots that the plan has yet to bring where it says.", left)
+    yield _gauge("slots_moving", "Slots in the moves under way.", moving)
 
 
 def _gauge(name: str, documentation: str, value: float) -> GaugeMetricFamily:

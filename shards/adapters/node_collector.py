@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shards.domain.slots.events import SlotRanges
 from shards.node.replica import Replica
 
 
@@ -41,6 +42,10 @@ _GAUGES = {
     "scalable_topics_at_work": "Those of them of which something was begun and is not finished.",
     "scalable_consumers": "Registered consumers of scalable topics that are connected to a node.",
     "scalable_consumers_in_grace": "Those whose connection ended, and who keep their segments.",
+    "slots": "Slots of this leader.",
+    "slots_outgoing": "Slots that it gives or gave away, while rows of them are left here.",
+    "slots_incoming": "Slots that are on their way to it.",
+    "slots_refused": "Proposals in its term that were refused because a slot was not its own.",
     "subscribers": "Leased watches: discovery nodes that answer from memory.",
     "watch_streams": "Open change streams.",
     "watches": "Watches on them.",
@@ -49,6 +54,7 @@ _GAUGES = {
 
 def _values(replica: Replica) -> dict[str, float]:
     leader = replica.leader
+    slots = leader.state.slots if leader else None
     return {
         "leads": float(leader is not None),
         "broker_sessions": leader.brokers.sessions.count if leader else 0,
@@ -63,7 +69,15 @@ def _values(replica: Replica) -> dict[str, float]:
         "scalable_topics_at_work": leader.scalable.topics_at_work if leader else 0,
         "scalable_consumers": leader.consumers.attached if leader else 0,
         "scalable_consumers_in_grace": leader.consumers.in_grace if leader else 0,
+        "slots": slots.owned().count(1) if slots else 0,
+        "slots_outgoing": sum(_count(move.ranges) for move in slots.outgoing()) if slots else 0,
+        "slots_incoming": sum(_count(move.ranges) for move in slots.incoming()) if slots else 0,
+        "slots_refused": leader.state.proposer.refused_for_slots if leader else 0,
         "subscribers": replica.changes.leased_count,
         "watch_streams": replica.changes.stream_count,
         "watches": replica.changes.watch_count,
     }
+
+
+def _count(ranges: SlotRanges) -> int:
+    return sum(last + 1 - first for first, last in ranges)

@@ -10,7 +10,7 @@ from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
 from shards.domain.shard import NO_SLOTS, Shard
 from shards.domain.slot_moves.keys import slot_of_key
-from shards.domain.slots.events import OutgoingSlots
+from shards.domain.slots.events import IncomingSlots, OutgoingSlots
 from shards.domain.states import StateKind
 from shards.projections.foreign import NONE_FOREIGN, ForeignSlots, foreign_slots
 from shards.projections.slot_refusal import slot_refusal
@@ -46,6 +46,11 @@ class ShardSlots:
         """Return the moves of slots away from this shard of which rows may be left here."""
         self._look()
         return () if self._slots_of is None else self._slots_of.outgoing
+
+    def incoming(self) -> Sequence[IncomingSlots]:
+        """Return the moves of slots to this shard that are not adopted."""
+        self._look()
+        return () if self._slots_of is None else self._slots_of.incoming
 
     @property
     def map_version(self) -> int:

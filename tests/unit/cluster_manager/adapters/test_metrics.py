@@ -7,7 +7,15 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from cluster_manager.adapters.metrics import ManagerCollector
-from protos.nextgen.v1.cluster_service_pb2 import LeaseCapacityRequest, SetNodeStateRequest
+from protos.nextgen.v1.cluster_service_pb2 import (
+    LeaseCapacityRequest,
+    NodeMessage,
+    PlanSlotsRequest,
+    SetNodeStateRequest,
+    ShardSize,
+    ShardSizes,
+)
+from protos.nextgen.v1.events_pb2 import SlotRange
 from tests.unit.cluster_manager.fakes import ManagerUnderTest, broker, hello, leader, settle
 
 
@@ -48,5 +56,29 @@ async def test_a_leader_shows_the_cluster_and_a_follower_only_itself(tmp_path: P
     page = _page(one)
     assert page["is_leader"] == 0
     assert "connected_nodes" not in page
+    one.manager.stop()
+    await one.log.stop()
+
+
+async def test_a_leader_shows_what_a_plan_has_yet_to_do(tmp_path: Path) -> None:
+    one = ManagerUnderTest(tmp_path)
+    a, b = await one.join_shard_nodes()
+    for shard_id, node in ((1, a), (2, b)):
+        one.manager.receive(node, leader(shard_id, 3, node.node_id))
+        size = ShardSize(shard_id=shard_id, term=3, rows=10, topics=5)
+        one.manager.receive(node, NodeMessage(shard_sizes=ShardSizes(shards=[size])))
+    await settle()
+    names = ("plan_running", "slots_to_move", "slots_moving")
+    assert [_page(one)[name] for name in names] == [0, 0, 0]
+
+    term = one.manager.leader_term
+    assert term is not None
+    assert term.committed.shard_map is not None
+    slots = term.committed.shard_map.table.slots_of(1)[:10]
+    ranges = [SlotRange(first=slot, last=slot) for slot in slots]
+    await one.manager.plan_slots(PlanSlotsRequest(kind="move_slots", into_shard=2, ranges=ranges))
+    await settle()
+    assert [_page(one)[name] for name in names] == [1, 10, 10]
+
     one.manager.stop()
     await one.log.stop()
