@@ -41,16 +41,21 @@ from nextgen.backup.shard_reading import (
 )
 from nextgen.client.log.reader import pin_log
 from nextgen.export.stores.store import Store
-from nextgen.kernel.errors import MetadataError, PositionCompacted
+from nextgen.kernel.errors import MetadataError, PositionCompacted, Unavailable
 from nextgen.kernel.events.generations import next_generation_epoch
 from nextgen.kernel.governance.quota_file import to_bytes
 from nextgen.kernel.input.json_fields import as_count, as_text, parse_json
 from nextgen.kernel.limits.bulk import BACKUP_PIN_TTL_MS, BACKUP_SHARDS_READ_MAX
+from nextgen.kernel.routing.slots import have_all_slots
 from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.shard_service_pb2 import CutResponse
 
 ATTEMPTS = 5
 """Attempts to close the cut, and to keep up with a log that is cut meanwhile."""
+
+
+SLOTS_MOVED_PAUSES_S = (5.0, 20.0)
+"""Pauses before another attempt, if slots have moved meanwhile."""
 
 
 @dataclass(slots=True)
@@ -66,6 +71,9 @@ class BackupProgress:
     """Of ``shards_read``, those whose snapshot an interrupted backup had taken."""
 
 
+Slots = dict[int, tuple[int, int]]
+"""By shard: a digest of its slots, and its last move that was over."""
+
 OnProgress = Callable[[BackupProgress], None]
 
 
@@ -75,6 +83,14 @@ class _Noted:
 
     backup_id: str
     snapshots: dict[int, dict[str, object]] = field(default_factory=dict)
+    slots: Slots = field(default_factory=dict)
+    """As when the first of the snapshots was begun."""
+
+
+class _SlotsMoved(Unavailable):
+    """Slots moved between shards while their snapshots were taken."""
+
+    reason = "SLOTS_MOVED"
 
 
 class BackupRun:
@@ -108,9 +124,18 @@ class BackupRun:
         try:
             check_free(self._store)
             self._noted = read_progress(self._store) or self._noted
-            return await self._take()
+            return await self._take_while_slots_stay()
         finally:
             self._store.release()
+
+    async def _take_while_slots_stay(self) -> Manifest:
+        for pause_s in SLOTS_MOVED_PAUSES_S:
+            try:
+                return await self._take()
+            except _SlotsMoved:
+                self._forget_snapshots()
+                await asyncio.sleep(pause_s)
+        return await self._take()
 
     async def _take(self) -> Manifest:
         table = await self._cluster.table()
@@ -121,6 +146,7 @@ class BackupRun:
             raise BackupUnusable(
                 f"shards {restoring} are being restored: finish 'nextgen restore' first"
             )
+        self._note_slots(cuts)
         self.progress.shards = len(shard_ids)
         self.progress.total = counts_of(cuts.values()).total
         # Before the snapshots: quotas name tenants and brokers, and nothing names quotas.
@@ -130,6 +156,8 @@ class BackupRun:
             {shard_id: cut.position for shard_id, cut in cuts.items()}
         )
         cut, cuts = await self._close(snapshots)
+        if slots_in(cuts) != self._noted.slots:
+            raise _moved()
         shards = {}
         for shard_id, snapshot in snapshots.items():
             changed, counts = await asyncio.to_thread(
@@ -154,6 +182,32 @@ class BackupRun:
         self._store.remove(PROGRESS)
         await self._unpin(shard_ids)
         return manifest
+
+    # Slots ------------------------------------------------------------------------------------
+
+    def _note_slots(self, cuts: Mapping[int, CutResponse]) -> None:
+        """Note which shard has which slots; snapshots from when that was otherwise are of no use.
+
+        Raises:
+            _SlotsMoved: A slot is between two shards: no snapshot would have its objects.
+        """
+        digests = [
+            cut.slots_digest if cut.HasField("slots_digest") else None for cut in cuts.values()
+        ]
+        if not have_all_slots(digests):
+            raise _moved()
+        slots = slots_in(cuts)
+        if self._noted.slots != slots:
+            self._noted.slots = slots
+            self._noted.snapshots.clear()
+
+    def _forget_snapshots(self) -> None:
+        self._noted.snapshots.clear()
+        self.progress = BackupProgress()
+        for file in self._store.list():
+            if not file.path.startswith("."):
+                self._store.remove(file.path)
+        self._save()
 
     # Snapshots --------------------------------------------------------------------------------
 
@@ -254,6 +308,7 @@ class BackupRun:
             "format_version": FORMAT_VERSION,
             "backup_id": self._noted.backup_id,
             "snapshots": {str(key): each for key, each in self._noted.snapshots.items()},
+            "slots": {str(key): list(each) for key, each in self._noted.slots.items()},
         }
         self._store.replace(PROGRESS, json.dumps(content).encode())
 
@@ -277,6 +332,18 @@ class BackupRun:
     @property
     def _reader_id(self) -> str:
         return f"backup-{self._noted.backup_id}"
+
+
+def slots_in(cuts: Mapping[int, CutResponse]) -> Slots:
+    """Return what says whether the slots of any shard have changed."""
+    return {shard_id: (cut.slots_digest, cut.settled_move_id) for shard_id, cut in cuts.items()}
+
+
+def _moved() -> _SlotsMoved:
+    return _SlotsMoved(
+        "slots move between shards: 'nextgen shards plans' shows the plan; take the backup once "
+        "it is done, or stop it with 'nextgen shards stop'"
+    )
 
 
 def check_free(store: Store) -> None:
@@ -305,6 +372,10 @@ def read_progress(store: Store) -> _Noted | None:
         if fields.get("format_version") != FORMAT_VERSION:
             return None  # Of another release: its snapshots may lack objects.
         snapshots = {int(key): dict(each) for key, each in fields["snapshots"].items()}
-        return _Noted(as_text(fields["backup_id"]), snapshots)
+        slots = {
+            int(key): (as_count(digest), as_count(move_id))
+            for key, (digest, move_id) in fields.get("slots", {}).items()
+        }
+        return _Noted(as_text(fields["backup_id"]), snapshots, slots)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -18,6 +18,7 @@ from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.limits.bulk import RESTORE_ITEMS_BYTES_MAX, RESTORE_ITEMS_MAX
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_tenant, parse_topic
+from nextgen.kernel.routing.slots import slots_digest
 from nextgen.replication.ports import Commit
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -74,6 +75,8 @@ class Restoration:
             namespaces=namespaces,
             topics=topics,
             scalable_topics=self._state.reads.total(StateKind.SCALABLE_TOPIC),
+            slots_digest=slots_digest(() if own is None else own.ranges),
+            settled_move_id=0 if own is None else own.settled_move_id,
         )
 
     async def mark(self, request: MarkRestoreRequest) -> CutResponse:

@@ -642,7 +642,7 @@ class CutRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CutResponse(_message.Message):
-    __slots__ = ("position", "least_epoch", "restore_id", "restore_phase", "tenants", "namespaces", "topics", "scalable_topics")
+    __slots__ = ("position", "least_epoch", "restore_id", "restore_phase", "tenants", "namespaces", "topics", "scalable_topics", "slots_digest", "settled_move_id")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     LEAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -651,6 +651,8 @@ class CutResponse(_message.Message):
     NAMESPACES_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     SCALABLE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_MOVE_ID_FIELD_NUMBER: _ClassVar[int]
     position: int
     least_epoch: int
     restore_id: str
@@ -659,7 +661,9 @@ class CutResponse(_message.Message):
     namespaces: int
     topics: int
     scalable_topics: int
-    def __init__(self, position: _Optional[int] = ..., least_epoch: _Optional[int] = ..., restore_id: _Optional[str] = ..., restore_phase: _Optional[str] = ..., tenants: _Optional[int] = ..., namespaces: _Optional[int] = ..., topics: _Optional[int] = ..., scalable_topics: _Optional[int] = ...) -> None: ...
+    slots_digest: int
+    settled_move_id: int
+    def __init__(self, position: _Optional[int] = ..., least_epoch: _Optional[int] = ..., restore_id: _Optional[str] = ..., restore_phase: _Optional[str] = ..., tenants: _Optional[int] = ..., namespaces: _Optional[int] = ..., topics: _Optional[int] = ..., scalable_topics: _Optional[int] = ..., slots_digest: _Optional[int] = ..., settled_move_id: _Optional[int] = ...) -> None: ...
 
 class MarkRestoreRequest(_message.Message):
     __slots__ = ("restore_id", "phase", "least_epoch")

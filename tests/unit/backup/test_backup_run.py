@@ -32,7 +32,7 @@ from nextgen.kernel.errors import Overloaded, PositionCompacted, Unavailable
 from nextgen.kernel.governance.quota_file import QuotaFile, from_bytes
 from nextgen.kernel.limits.bulk import BACKUP_SHARDS_READ_MAX
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
-from nextgen.kernel.routing.slots import SlotTable
+from nextgen.kernel.routing.slots import SlotTable, slots_digest
 from protos.nextgen.v1.events_pb2 import (
     Event,
     PolicySet,
@@ -255,6 +255,86 @@ async def test_a_cluster_that_is_being_restored_is_not_backed_up(
     with pytest.raises(BackupUnusable, match="finish 'nextgen restore' first"):
         await backup(tmp_path, cluster).run()
     assert shards.read == []
+
+
+class MovingCluster(FakeCluster):
+    """A cluster in which shard 1 gives shard 2 its first slot; ``reads`` says when, by how often
+    the shards were asked where they are."""
+
+    def __init__(self, released_at: int, adopted_at: int) -> None:
+        super().__init__()
+        self.asked = 0
+        self._released_at, self._adopted_at = released_at, adopted_at
+
+    async def cuts(self, shard_ids: Sequence[int]) -> dict[int, CutResponse]:
+        self.asked += 1
+        is_released, is_adopted = self.asked > self._released_at, self.asked > self._adopted_at
+        table = await self.table()
+        cuts = await super().cuts(shard_ids)
+        for shard_id, cut in cuts.items():
+            slots = set(table.slots_of(shard_id))
+            if shard_id == 1 and is_released:
+                slots.discard(0)
+            if shard_id == 2 and is_adopted:
+                slots.add(0)
+            cut.slots_digest = slots_digest((slot, slot) for slot in slots)
+            cut.settled_move_id = 7 * (shard_id == 2 and is_adopted)
+        return cuts
+
+
+@pytest.mark.parametrize(
+    ("released_at", "adopted_at", "asked"),
+    [
+        (0, 0, 2),  # Before the backup.
+        (1, 1, 4),  # Between the snapshots and the cut: once more.
+        (1, 3, 5),  # Between the shards at the cut, and at the second beginning as well.
+        (9, 9, 2),  # Behind it.
+    ],
+)
+async def test_a_backup_has_each_slot_once_though_slots_move(
+    tmp_path: Path,
+    shards: FakeShards,
+    monkeypatch: pytest.MonkeyPatch,
+    released_at: int,
+    adopted_at: int,
+    asked: int,
+) -> None:
+    monkeypatch.setattr(run_module, "SLOTS_MOVED_PAUSES_S", (0.0, 0.0, 0.0))
+    cluster = MovingCluster(released_at, adopted_at)
+
+    manifest = await backup(tmp_path, cluster).run()
+
+    assert manifest.counts == Counts(tenants=SHARDS)
+    assert open_backup(open_store(tmp_path)) == manifest
+    assert cluster.asked == asked
+    assert shards.read.count(1) == (1 if asked == 2 else 2)
+
+
+async def test_a_slot_that_stays_between_two_shards_is_no_backup(
+    tmp_path: Path, shards: FakeShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "SLOTS_MOVED_PAUSES_S", (0.0,))
+
+    with pytest.raises(Unavailable, match="nextgen shards stop"):
+        await backup(tmp_path, MovingCluster(0, 99)).run()
+
+    assert shards.read == []
+    assert not (tmp_path / MANIFEST).exists()
+
+
+async def test_an_interrupted_backup_drops_its_snapshots_if_slots_have_moved_since(
+    tmp_path: Path, shards: FakeShards
+) -> None:
+    shards.fails_at = SHARDS
+    with pytest.raises(Unavailable):
+        await backup(tmp_path, MovingCluster(9, 9)).run()
+    shards.fails_at, shards.read = 0, []
+
+    again = backup(tmp_path, MovingCluster(0, 0))
+    await again.run()
+
+    assert again.progress.resumed == 0
+    assert sorted(shards.read) == list(range(1, SHARDS + 1))
 
 
 # The parts --------------------------------------------------------------------------------------
