@@ -207,10 +207,11 @@ class LinkedHomes:
         self._shared = SharedHomeStreams(lambda shard_id: self._open(shard_id, controllers_id))
 
     def home_of(self, kind: Kind, name: str) -> int:
-        shard_id = self._link.view.shard_for_key(_routing_key(kind, name))
-        if shard_id is None:
+        # Not by what a former shard said: the one that it named may not have the object yet.
+        table = self._link.view.map_table
+        if table is None:
             raise Unavailable("no shard map is known here yet")
-        return shard_id
+        return table.shard_for_key(_routing_key(kind, name))
 
     def manager_shard(self, broker_id: str) -> int:
         shard_id = self._link.view.shard_for_key(broker_id)

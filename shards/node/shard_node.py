@@ -232,9 +232,9 @@ class ShardNode:
                 await self._open(placement)
         await self._close_unnamed(view)
         for replica in self._replicas.values():
-            if replica.leader is not None and view.slot_table is not self._followed_table:
+            if replica.leader is not None and view.map_table is not self._followed_table:
                 replica.leader.rehome()
-        self._followed_table = view.slot_table
+        self._followed_table = view.map_table
         for keeper in self._keepers.values():
             keeper.look()
 

@@ -176,6 +176,16 @@ async def test_an_answer_with_too_few_objects_is_refused() -> None:
         await metadata.read(NAMES[:1], timeout_ms=1_000)
 
 
+def test_an_object_is_followed_where_the_map_has_it() -> None:
+    """The shard that a former one named may not have adopted the slot yet."""
+    link = FakeLink()
+    assert link.view.learn_move([(0, 16_383)], 3, 1)
+
+    homes = LinkedHomes(cast(ClusterLink, link))
+
+    assert {homes.home_of(name.kind, name.name) for name in NAMES} == {1, 2, 3}
+
+
 def test_the_home_of_an_object_is_where_it_is_watched() -> None:
     assert [homes().home_of(name.kind, name.name) for name in NAMES] == [
         home_shard(name) for name in NAMES
