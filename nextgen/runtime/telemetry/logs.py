@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from enum import StrEnum
+from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -127,10 +128,23 @@ def _without_middle(text: str) -> str:
     return text[:half] + _MIDDLE + text[-half:]
 
 
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to standard error as it is by then. A command that a program runs within itself may
+    have one of its own that is closed when the command ends, while libraries still have to say
+    what became of its connections."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+
 def _route_libraries(
     threshold: int, shared: list[Processor], renderer: Processor, rate: LogRate
 ) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.addFilter(LimitedLines(rate))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

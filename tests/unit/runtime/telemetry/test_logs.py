@@ -1,5 +1,7 @@
 import json
 import logging
+from contextlib import redirect_stderr
+from io import StringIO
 
 import pytest
 import structlog
@@ -57,6 +59,19 @@ def test_records_of_libraries_come_out_in_the_same_form(
         "asyncio",
         "shards",
     )
+
+
+def test_records_of_libraries_outlive_the_standard_error_of_a_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with redirect_stderr(StringIO()) as of_command:
+        configure_logging()
+    of_command.close()
+
+    logging.getLogger("asyncio").error("Event loop is closed")
+
+    [line] = lines(capsys)
+    assert line["event"] == "Event loop is closed"
 
 
 def test_an_exception_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
