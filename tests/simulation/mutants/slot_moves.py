@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from nextgen.client.routing.router import ShardRouter
+from nextgen.client.scalable_topics import attached
+from nextgen.client.scalable_topics.shared_layout import SharedLayout
 from shards.assignment.lease_table import GivenUnits, LeaseTable
 from shards.domain.shard import Shard
 from shards.domain.slot_moves import decider, steps
 from shards.inventory.service import InventoryService
 from shards.projections.foreign import ForeignSlots
+from shards.scalable.attachments import Attachments
 from shards.sessions.broker_manager import BrokerManager
 from shards.slots import unit_counts
 from shards.slots.slot_copy import SlotCopy
@@ -20,6 +24,10 @@ _DOMAIN = ("tests/unit/shards/domain/test_slot_moves.py",)
 _RUNS = ("tests/simulation/test_slot_moves.py",)
 _SLOTS = ("tests/unit/shards/state/test_shard_slots.py",)
 _LEASES = ("tests/unit/shards/assignment/test_lease_table.py",)
+_ATTACHMENTS = ("tests/unit/shards/scalable/test_attachments.py",)
+_CONSUMERS = ("tests/unit/client/scalable_topics/test_consumers.py",)
+_SHARED = ("tests/unit/client/scalable_topics/test_shared_layouts.py",)
+_ROUTING = ("tests/integration/client/test_moved_slots.py",)
 _SOURCE = ("tests/unit/shards/slots/test_slot_source.py",)
 
 MUTANTS = (
@@ -207,5 +215,54 @@ MUTANTS = (
         "given units count until an answer that was requested behind the move",
         (Edit(GivenUnits, "stated", "each[1] > asked_at", "False"),),
         _LEASES,
+    ),
+    Mutant(
+        "attachments-of-the-former-shard",
+        "S10",
+        "of two attachments of the former shard the later one holds",
+        (
+            Edit(
+                Attachments,
+                "_attach",
+                "moved < self._moved.get(member, moved + 1)",
+                "False",
+            ),
+        ),
+        _ATTACHMENTS,
+    ),
+    Mutant(
+        "attachments-of-before-a-move",
+        "S10",
+        "what was attached before a slot went away does not count when it comes back",
+        (Edit(Attachments, "forget", "node.is_known = False", "pass"),),
+        _ATTACHMENTS,
+    ),
+    Mutant(
+        "an-end-holds-up-renewals",
+        "S10",
+        "what a shard refuses of one consumer holds up no other",
+        (Edit(attached._OfShard, "_is_heard", "return False", "raise error"),),
+        _CONSUMERS,
+    ),
+    Mutant(
+        "consumers-stay-at-the-former-shard",
+        "S10",
+        "a node attaches consumers at the shard that has their topic by the map",
+        (Edit(attached.AttachedConsumers, "cluster_changed", "each.look_for_moved()", "pass"),),
+        _CONSUMERS,
+    ),
+    Mutant(
+        "a-snapshot-of-the-former-shard",
+        "SC6",
+        "a snapshot without a topic that was there is no deletion",
+        (Edit(SharedLayout, "miss_topic", "if self.topic is None:", "if True:"),),
+        _SHARED,
+    ),
+    Mutant(
+        "the-way-to-a-refused-move",
+        "C13",
+        "a shard without the slots that it was named for is not asked again",
+        (Edit(ShardRouter, "_follows", "self._link.view.forget_moves()", "pass"),),
+        _ROUTING,
     ),
 )
