@@ -268,12 +268,13 @@ class WatchRegistry:
 
     def _shares(self, scope: WatchScope) -> Mapping[int, Share]:
         view = self._directory.view
-        if view.slot_table is None:
+        # Not by what a former shard said: the one that it named may not have the objects yet.
+        table = view.map_table
+        if table is None:
             raise Unavailable("no shard map is known here yet")
-        if self._digests[0] != view.shard_map_version:
-            digests = slots_digests(view.slot_table, view.shard_ids)
-            self._digests = view.shard_map_version, digests
-        return scope.shares(view.slot_table, self._digests[1])
+        if self._digests[0] != table.version:
+            self._digests = table.version, slots_digests(table, view.shard_ids)
+        return scope.shares(table, self._digests[1])
 
     def _known(self, request: WatchRequest) -> dict[int, int]:
         """Return the positions to resume from."""

@@ -345,6 +345,29 @@ async def test_a_shard_added_to_the_map_is_sent_in_whole(world):
     assert watch.error is None
 
 
+async def test_slots_that_come_are_sent_in_whole_to_watches_that_began_before_them(world):
+    """A former shard had said where they go. The shard there did not have their objects yet."""
+    assert world.link.view.learn_move([(0, 16_383)], 2, 1)
+    world.streams.positions = {1: 5, 2: 5}
+    watch = world.open(known=[(1, 5), (2, 5)])
+    world.open(known=[(1, 5)], names=[name_at(world, 1)])
+    await world.until(lambda: len(world.streams.of_shard(1)) == 2)
+
+    moved = shard_map({1: ["node-1"], 2: ["node-2"]}, version=2)
+    moved.slot_owners = shard_map({2: ["node-2"]}).slot_owners
+    world.link.push(ClusterUpdate(shard_map=moved))
+
+    assert {(await world.read(watch)).shard_id for _ in range(2)} == {1, 2}
+    await world.until(lambda: sum(r.shard_id == 2 for r in world.reader.readings) == 2)
+
+
+def name_at(world, shard_id: int) -> str:
+    """Return a topic that the map has at a shard."""
+    table = world.link.view.map_table
+    names = (f"t/n/x-{number}" for number in range(100))
+    return next(each for each in names if table.shard_for_key(each) == shard_id)
+
+
 async def test_a_shard_that_leaves_the_map_is_forgotten(world):
     world.streams.positions = {1: 5, 2: 5}
     watch = world.open(known=[(1, 5), (2, 5)])
