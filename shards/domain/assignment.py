@@ -28,6 +28,7 @@ REASON_TOPIC_DELETED = "topic_deleted"
 REASON_IDLE = "idle"
 REASON_UNLOADED = "unloaded"
 REASON_SEGMENT_REMOVED = "segment_removed"
+REASON_RENAMED = "renamed"
 
 ASKED_BY_LAYOUT = "layout_change"
 ASKED_BY_REBALANCE = "rebalance"

@@ -14,6 +14,7 @@ from shards.domain import (
     tenant,
     topic,
 )
+from shards.domain.renames.names import FormerName, TopicPointer
 from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.shadows import source as shadow_source
@@ -29,6 +30,8 @@ class StateKind(StrEnum):
     TOPIC_LOADS = "topic_loads"  # Canonical base text, of a scalable topic.
     PARENT_GATE = "parent_gate"  # parent_gate.gate_key
     SHADOW_SOURCE = "shadow_source"  # Canonical base text. Beside the topic of that name.
+    TOPIC_NAME = "topic_name"  # Canonical base text. In the shard with its slot.
+    FORMER_NAME = "former_name"  # Canonical base text. In the topic's home.
     ASSIGNMENT = "assignment"  # names.assignment_key, assignment.unit_key
     BROKER_SESSION = "broker_session"  # The broker's id.
     SHARD = "shard"  # shard.SHARD_KEY
@@ -45,6 +48,8 @@ State = (
     | TopicLoads
     | parent_gate.ParentGate
     | shadow_source.ShadowSource
+    | TopicPointer
+    | FormerName
     | assignment.Assignment
     | broker_session.BrokerSession
     | shard.Shard

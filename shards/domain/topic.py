@@ -24,6 +24,8 @@ from shards.domain.policies import (
     check_set,
 )
 from shards.domain.properties import Properties, check_properties
+from shards.domain.renames.names import OldName, TopicRenamed
+from shards.domain.renames.rules import check_rename, leads, names_after
 from shards.domain.scalable.decider import check_segments
 from shards.domain.shadows.rules import check_shadow
 
@@ -79,6 +81,20 @@ class DeleteTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameTopic:
+    """``topic_id`` is the topic that was found under ``name``, ``namespace_id`` comes from the open
+    gate of the new namespace, ``time_ms`` from the leader's clock. That nobody else has
+    ``new_name`` was found out before."""
+
+    name: TopicName
+    topic_id: str
+    new_name: TopicName
+    namespace_id: str
+    time_ms: int
+    grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicCreated:
     """``created_time_ms`` is the time of the record it is stored in."""
 
@@ -117,17 +133,26 @@ class TopicPartitionsGrown:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """``partitions`` is the number that it had. ``forced``: its name is to rest for a moment."""
+    """``partitions`` is the number that it had. ``forced``: its name is to rest for a moment.
+    ``former_names`` do not lead to it any more."""
 
     name: str
     topic_id: str
     partitions: int = 0
     forced: bool = False
+    former_names: tuple[str, ...] = ()
 
 
-TopicCommand = CreateTopic | SetTopicProperties | SetPolicies | GrowTopic | DeleteTopic
+TopicCommand = (
+    CreateTopic | SetTopicProperties | SetPolicies | GrowTopic | RenameTopic | DeleteTopic
+)
 TopicEvent = (
-    TopicCreated | TopicPropertiesSet | TopicPoliciesSet | TopicPartitionsGrown | TopicDeleted
+    TopicCreated
+    | TopicPropertiesSet
+    | TopicPoliciesSet
+    | TopicPartitionsGrown
+    | TopicRenamed
+    | TopicDeleted
 )
 
 
@@ -145,6 +170,13 @@ class Topic:
     policies: PackedPolicies = NO_PACKED_POLICIES
     policies_version: int = 0
     """Grows by 1 with each change of the policies; 0: never set."""
+    former_names: tuple[OldName, ...] = ()
+    """All that may lead to it, the latest last; of a topic that was ever renamed at least that."""
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether it ever had another name: its own may be of another slot than its id."""
+        return bool(self.former_names)
 
     @property
     def source(self) -> str:
@@ -167,6 +199,8 @@ def decide(topic: TopicState, command: TopicCommand) -> Accepted[TopicEvent] | R
             return _decide_set_policies(topic, command)
         case GrowTopic():
             return _decide_grow(topic, command)
+        case RenameTopic():
+            return _decide_rename(topic, command)
         case DeleteTopic():
             return _decide_delete(topic, command)
         case _:
@@ -200,6 +234,15 @@ def evolve(topic: TopicState, event: TopicEvent) -> TopicState:
         case TopicPartitionsGrown():
             assert topic is not None, f"partitions of topic {event.name}, never created"
             return replace(topic, partitions=event.partitions, version=topic.version + 1)
+        case TopicRenamed():
+            assert topic is not None, f"topic {event.name} renamed, never created"
+            return replace(
+                topic,
+                name=event.new_name,
+                namespace_id=event.namespace_id,
+                former_names=event.former_names,
+                version=topic.version + 1,
+            )
         case TopicDeleted():
             return None
         case _:
@@ -375,12 +418,50 @@ def _decide_grow(topic: TopicState, command: GrowTopic) -> Accepted[TopicEvent] 
     return Accepted((TopicPartitionsGrown(command.name, topic.topic_id, wanted),))
 
 
+def _decide_rename(topic: TopicState, command: RenameTopic) -> Accepted[TopicEvent] | Rejected:
+    name, new_name = command.name.base_text, command.new_name.base_text
+    if topic is None or topic.topic_id != command.topic_id:
+        return _not_found(name)
+    refusal = check_rename(command.name, command.new_name, command.grace_ms)
+    if refusal is not None:
+        return refusal
+    if topic.source:
+        return Rejected(RejectionCode.NOT_ALLOWED, f"topic {name} is a shadow: it keeps its name")
+    if new_name == name or leads(topic.former_names, new_name, command.time_ms):
+        return Rejected(
+            RejectionCode.ALREADY_EXISTS,
+            f"{new_name} is a name of topic {name} already: names lead in no circle",
+        )
+    names = names_after(name, topic.former_names, command.time_ms, command.grace_ms)
+    if isinstance(names, Rejected):
+        return names
+    former, dropped = names
+    renamed = TopicRenamed(
+        name,
+        topic.topic_id,
+        new_name,
+        command.namespace_id,
+        former,
+        dropped,
+        topic.partitions,
+        topic.properties,
+        topic.version + 1,
+        topic.created_time_ms,
+        topic.policies,
+        topic.policies_version,
+    )
+    return Accepted((renamed,))
+
+
 def _decide_delete(topic: TopicState, command: DeleteTopic) -> Accepted[TopicEvent] | Rejected:
     if not command.topic_id:
         return _not_found(command.name)
     if topic is None or topic.topic_id != command.topic_id:
         return Accepted(())
-    deleted = TopicDeleted(command.name, topic.topic_id, topic.partitions, command.forced)
+    former_names = tuple([each.name for each in topic.former_names])
+    deleted = TopicDeleted(
+        command.name, topic.topic_id, topic.partitions, command.forced, former_names
+    )
     return Accepted((deleted,))
 
 

@@ -62,6 +62,7 @@ def read_births(decided: DecidedCommand) -> list[Row] | None:
                 None,  # Properties.
                 None,  # Policies.
                 0,  # Their version.
+                None,  # Former names.
             )
         )
     return rows

@@ -20,12 +20,14 @@ from shards.domain import (
     tenant,
     topic,
 )
+from shards.domain.renames import names as topic_names
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable import loads as scalable_loads
 from shards.domain.scalable import state as scalable_state
 from shards.domain.shadows import source as shadow_source
+from shards.domain.slot_moves.keys import slot_of_state
 from shards.domain.slots import events as slots
-from shards.domain.states import LoadStates, StateKind, States
+from shards.domain.states import LoadStates, State, StateKind, States
 from shards.wire.event import DomainEvent
 
 
@@ -36,8 +38,10 @@ class Route:
     ``is_birth``: there is no state before it, so none is read.
     ``total``: what it adds to the number of objects of its kind.
     ``also``: another state that it changes.
-    ``is_row``: it is a row of a moving slot. Whether it adds to the number of objects depends on
-    what was there; the units in it are counted with the shard's slots.
+    ``is_row``: whether it adds to the number of objects depends on what was there. So it is with a
+    row of a moving slot, whose units are counted with the shard's slots, and with names, which may
+    have been taken from another topic.
+    ``of``: the key of the state that it makes this one of, if that is another.
     """
 
     kind: StateKind
@@ -47,10 +51,15 @@ class Route:
     total: int = 0
     also: Route | None = None
     is_row: bool = False
+    of: Callable[[Any], str] | None = None
 
 
 def _name(event: Any) -> str:
     return event.name  # type: ignore[no-any-return]
+
+
+def _new_name(event: topic_names.TopicRenamed) -> str:
+    return event.new_name
 
 
 def _gate(event: parent_gate.ParentGateEvent) -> str:
@@ -81,10 +90,16 @@ def _topic_route(*, is_birth: bool = False, total: int = 0) -> Route:
     return Route(StateKind.TOPIC, _name, topic.evolve, is_birth, total)
 
 
+def _without_stale(before: topic.TopicState, event: topic_names.TopicNameFreed) -> topic.TopicState:
+    """Return what is under a name that is free: no copy of the topic that had it last."""
+    return None if before is None or before.topic_id == event.topic_id else before
+
+
 _SESSION = Route(StateKind.BROKER_SESSION, _broker, broker_session.evolve)
 _GATE = Route(StateKind.PARENT_GATE, _gate, parent_gate.evolve)
 _SOURCE = Route(StateKind.SHADOW_SOURCE, _name, shadow_source.evolve)
 _SHARD = Route(StateKind.SHARD, _shard, shard.evolve)
+_POINTER = Route(StateKind.TOPIC_NAME, _name, topic_names.evolve_pointer, is_row=True)
 _ASSIGNMENT = Route(StateKind.ASSIGNMENT, _unit, assignment.evolve)
 _SCALABLE = Route(StateKind.SCALABLE_TOPIC, _name, scalable_state.evolve)
 _LOADS = Route(StateKind.TOPIC_LOADS, _name, scalable_loads.evolve)
@@ -107,6 +122,18 @@ ROUTES: dict[type, Route] = {
     topic.TopicPoliciesSet: _topic_route(),
     topic.TopicPartitionsGrown: _topic_route(),
     topic.TopicDeleted: _topic_route(total=-1),
+    topic_names.TopicRenamed: Route(
+        StateKind.TOPIC,
+        _new_name,
+        topic.evolve,
+        is_row=True,
+        of=_name,
+        also=Route(StateKind.TOPIC, _name, lambda _, __: None, is_row=True),
+    ),
+    topic_names.TopicNamePointed: _POINTER,
+    topic_names.TopicNameFreed: replace(
+        _POINTER, also=Route(StateKind.TOPIC, _name, _without_stale, is_row=True)
+    ),
     assignment.TopicAssigned: _ASSIGNMENT,
     assignment.TopicUnassigned: _ASSIGNMENT,
     broker_session.BrokerSessionEstablished: _SESSION,
@@ -164,9 +191,29 @@ _ROW_ROUTES = {
 }
 """Of ``SlotRow`` and ``SlotKey``, which leaves nothing under the key."""
 
-_WITH_ROWS = frozenset({slots.SlotRowsCopied, slots.SlotRowsRemoved})
+_FORMER = Route(StateKind.FORMER_NAME, _name, lambda _, former: former, is_row=True)
 
-_COUNTED = frozenset({route.kind for route in ROUTES.values() if route.total})
+
+def _without_own(
+    before: topic_names.FormerName | None, event: topic_names.TopicRenamed | topic.TopicDeleted
+) -> topic_names.FormerName | None:
+    """Return what a name leads to that does not lead to the topic of ``event`` any more."""
+    return None if before is None or before.topic_id == event.topic_id else before
+
+
+_DROPPED = replace(_FORMER, evolve=_without_own)
+
+_WITH_ROWS = frozenset({slots.SlotRowsCopied, slots.SlotRowsRemoved})
+_ROWS = frozenset({slots.SlotRow, slots.SlotKey})
+_WITH_HOMES = (topic.Topic, topic_names.FormerName, shadow_source.ShadowSource)
+
+_COUNTED = frozenset(
+    {
+        *[route.kind for route in ROUTES.values() if route.total],
+        StateKind.TOPIC_NAME,
+        StateKind.FORMER_NAME,
+    }
+)
 """The kinds of objects whose number is kept. Rows that move count where they are stored."""
 
 
@@ -189,22 +236,23 @@ def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
 
     sums: Counter[tuple[StateKind, str]] = Counter()
     totals: Counter[StateKind] = Counter()
+    moving: slots.SlotRanges | None = None
     for route, key, event in routed:
         known = states[route.kind]
         before: Any = known[key]
-        after: Any = route.evolve(before, event)
+        if route.kind is StateKind.SHARD:
+            moving = _moving_ranges(before, event)
+        after: Any = route.evolve(before if route.of is None else known[route.of(event)], event)
+        if event.__class__ in _ROWS and moving is not None and isinstance(before, _WITH_HOMES):
+            after = _kept(route.kind, key, before, after, moving)
         known[key] = after
-        if route.total:
-            totals[route.kind] += route.total
-        elif route.is_row:
-            if route.kind in _COUNTED:
-                totals[route.kind] += (after is not None) - (before is not None)
+        if route.total or route.is_row:
+            totals[route.kind] += route.total or (after is not None) - (before is not None)
         elif route.kind is StateKind.ASSIGNMENT:
             _count_units(sums, before, after)
         elif route.kind is StateKind.SHARD:
             _count_moved_units(sums, before, event)
-    for of_kind, change in totals.items():
-        sums[StateKind.TOTAL, of_kind.value] += change
+    sums.update({(StateKind.TOTAL, of.value): totals[of] for of in _COUNTED & totals.keys()})
     _add_sums(states, sums, load)
     return states
 
@@ -227,13 +275,27 @@ def _routed(
                     wanted[route.kind].add(key)
             yield route, key, event
             route = route.also
-        for row in _moving_rows(event) if event.__class__ in _WITH_ROWS else ():
-            kind = StateKind(row.kind)
-            known = states[kind]
-            if row.key not in known:
-                known[row.key] = None
-                wanted[kind].add(row.key)
-            yield _ROW_ROUTES[kind], row.key, row
+        for route, key, part in _parts(event):
+            known = states[route.kind]
+            if key not in known:
+                known[key] = None
+                wanted[route.kind].add(key)
+            yield route, key, part
+
+
+def _parts(event: Any) -> Iterator[tuple[Route, str, Any]]:
+    """Yield the parts of an event of which each changes a state of its own."""
+    if event.__class__ in _WITH_ROWS:
+        for row in _moving_rows(event):
+            yield _ROW_ROUTES[StateKind(row.kind)], row.key, row
+    elif isinstance(event, topic_names.TopicRenamed):
+        for name in event.dropped_names:
+            yield _DROPPED, name, event
+        for former in topic_names.former_names_of(event):
+            yield _FORMER, former.name, former
+    elif isinstance(event, topic.TopicDeleted):
+        for name in event.former_names:
+            yield _DROPPED, name, event
 
 
 def _moving_rows(event: Any) -> Iterable[slots.SlotRow | slots.SlotKey]:
@@ -241,6 +303,32 @@ def _moving_rows(event: Any) -> Iterable[slots.SlotRow | slots.SlotKey]:
         event.rows if isinstance(event, slots.SlotRowsCopied) else event.keys
     )
     return rows
+
+
+def _moving_ranges(before: shard.ShardSelf, event: DomainEvent) -> slots.SlotRanges | None:
+    """Return the slots whose rows an event brings or removes, None if it does not."""
+    if before is None or event.__class__ not in _WITH_ROWS:
+        return None
+    assert isinstance(event, slots.SlotRowsCopied | slots.SlotRowsRemoved)
+    moves: tuple[slots.IncomingSlots | slots.OutgoingSlots, ...]
+    moves = (*before.incoming, *before.outgoing)
+    return next((each.ranges for each in moves if each.move_id == event.move_id), None)
+
+
+def _kept(
+    kind: StateKind, key: str, before: State, after: State | None, moving: slots.SlotRanges
+) -> State | None:
+    """Return what is under a key behind a row of moving slots: a state of other slots stays.
+
+    A name that was one topic's may be another's by now, and rows that move tell of a time before.
+    Of two former names the one counts that leads to its topic for longer.
+    """
+    slot = slot_of_state(kind, key, before)
+    if slot is None or slots.has_slot(moving, slot):
+        return after
+    if isinstance(before, topic_names.FormerName) and isinstance(after, topic_names.FormerName):
+        return max(before, after, key=lambda each: each.until_ms)
+    return before
 
 
 def _is_first_assignment(event: DomainEvent) -> bool:

@@ -26,6 +26,7 @@ from shards.domain.namespace import Namespace
 from shards.domain.parent_gate import ParentGate, ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
+from shards.domain.renames.names import FormerName, OldName, TopicPointer
 from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.shadows.source import ShadowSource
@@ -122,6 +123,15 @@ def unpack_id(packed: str | bytes) -> str:
     return packed.hex() if isinstance(packed, bytes) else packed
 
 
+def _pack_names(names: tuple[OldName, ...]) -> str:
+    pairs = [(each.name, each.until_ms) for each in names]
+    return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+
+
+def _unpack_names(packed: str) -> tuple[OldName, ...]:
+    return tuple([OldName(name, until_ms) for name, until_ms in json.loads(packed)])
+
+
 def _pack_numbers(numbers: tuple[int, ...]) -> str:
     return " ".join(map(str, numbers))
 
@@ -133,6 +143,7 @@ def _unpack_numbers(packed: str) -> tuple[int, ...]:
 _ID: Conversion = (pack_id, unpack_id)
 _PROPERTIES: Conversion = (_pack, unpack_properties)
 _EMPTY: dict[str, Any] = {"properties": (), "policies": NO_PACKED_POLICIES}
+_OF_TOPIC: dict[str, Any] = {**_EMPTY, "former_names": ()}
 _PARENT: dict[str, Conversion] = {"properties": _PROPERTIES, "life": (int, Life)}
 
 _TENANT = RowFields(Tenant, tables.TENANTS, converted=_PARENT, nullable=_EMPTY)
@@ -140,9 +151,16 @@ _NAMESPACE = RowFields(Namespace, tables.NAMESPACES, converted=_PARENT, nullable
 _TOPIC = RowFields(
     Topic,
     tables.TOPICS,
-    converted={"properties": _PROPERTIES, "topic_id": _ID, "namespace_id": _ID},
-    nullable=_EMPTY,
+    converted={
+        "properties": _PROPERTIES,
+        "topic_id": _ID,
+        "namespace_id": _ID,
+        "former_names": (_pack_names, _unpack_names),
+    },
+    nullable=_OF_TOPIC,
 )
+_POINTER = RowFields(TopicPointer, tables.TOPIC_NAMES, converted={"topic_id": _ID})
+_FORMER = RowFields(FormerName, tables.FORMER_NAMES, converted={"topic_id": _ID})
 _SOURCE = RowFields(
     ShadowSource,
     tables.SHADOW_SOURCES,
@@ -240,6 +258,8 @@ MAPPINGS: dict[StateKind, RowMapping] = {
     StateKind.TOPIC_LOADS: _mapping(tables.TOPIC_LOADS, _loads_row, _loads),
     StateKind.PARENT_GATE: _mapping(tables.PARENT_GATES, _gate_row, _gate),
     StateKind.SHADOW_SOURCE: _mapping(tables.SHADOW_SOURCES, _SOURCE.to_row, _SOURCE.from_row),
+    StateKind.TOPIC_NAME: _mapping(tables.TOPIC_NAMES, _POINTER.to_row, _POINTER.from_row),
+    StateKind.FORMER_NAME: _mapping(tables.FORMER_NAMES, _FORMER.to_row, _FORMER.from_row),
     StateKind.ASSIGNMENT: _mapping(tables.ASSIGNMENTS, _assignment_row, _assignment),
     StateKind.BROKER_SESSION: _mapping(tables.BROKER_SESSIONS, _SESSION.to_row, _SESSION.from_row),
     StateKind.SHARD: _mapping(tables.SHARD_META, _shard_row, _shard),

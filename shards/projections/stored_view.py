@@ -18,6 +18,7 @@ from shards.projections.rows import pack_id
 from shards.projections.tables import (
     ASSIGNMENTS,
     BROKER_SESSIONS,
+    FORMER_NAMES,
     METADATA,
     SCALABLE_TOPICS,
     SHADOW_SOURCES,
@@ -25,6 +26,7 @@ from shards.projections.tables import (
     SHARD_META,
     TENANT_USAGE,
     TOPIC_LOADS,
+    TOPIC_NAMES,
     TOPICS,
 )
 from shards.wire.scalable import unpack_scalable_topic
@@ -66,6 +68,10 @@ WITHOUT_MOVES = 0x79A3_E179
 """Fingerprint of the tables before slots moved between shards."""
 
 
+WITHOUT_RENAMES = 0x26DA_C562
+"""Fingerprint of the tables before topics were renamed."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
@@ -82,7 +88,9 @@ def open_view_store(directory: Path) -> ViewStore:
     since_shadows[WITHOUT_ANNOUNCED] = _nothing
     announced = {version: _then(each, _add_announced) for version, each in since_shadows.items()}
     announced[WITHOUT_MOVES] = _nothing
-    complete = {version: _then(each, _add_moves) for version, each in announced.items()}
+    moving = {version: _then(each, _add_moves) for version, each in announced.items()}
+    moving[WITHOUT_RENAMES] = _nothing
+    complete = {version: _then(each, _add_renames) for version, each in moving.items()}
     return ViewStore(directory, METADATA, fold, upgrades=complete)
 
 
@@ -120,6 +128,15 @@ def _add_moves(connection: sqlite3.Connection) -> None:
     added = _added_columns(connection, SHARD_META)
     if added:
         recreate_table(connection, SHARD_META, added)
+
+
+def _add_renames(connection: sqlite3.Connection) -> None:
+    """Add the empty tables and the column, in place: no topic of before was renamed."""
+    dialect = sqlite.dialect()
+    for table in (TOPIC_NAMES, FORMER_NAMES):
+        connection.execute(str(CreateTable(table).compile(dialect=dialect))).close()
+    for column in _added_columns(connection, TOPICS):
+        connection.execute(f"ALTER TABLE {TOPICS.name} ADD COLUMN {column} TEXT").close()
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:
@@ -196,7 +213,14 @@ def _add_tenant_usage(connection: sqlite3.Connection) -> None:
 
 def _present_tables() -> list[Table]:
     """Return the tables that every earlier version had."""
-    later = (TENANT_USAGE, SCALABLE_TOPICS, TOPIC_LOADS, SHADOW_SOURCES)
+    later = (
+        TENANT_USAGE,
+        SCALABLE_TOPICS,
+        TOPIC_LOADS,
+        SHADOW_SOURCES,
+        TOPIC_NAMES,
+        FORMER_NAMES,
+    )
     return [table for table in METADATA.sorted_tables if table not in later]
 
 

@@ -67,6 +67,7 @@ TOPICS = Table(
     _number("created_time_ms"),
     Column("properties", Text),
     *_policies(),
+    Column("former_names", Text),  # JSON list of [name, until_ms]; NULL of all but renamed topics.
     sqlite_with_rowid=False,
 )
 
@@ -141,6 +142,26 @@ SHADOW_SOURCES = Table(
     _number("growing_to"),
     sqlite_with_rowid=False,
 )
+
+TOPIC_NAMES = Table(
+    "topic_names",
+    METADATA,
+    _key("name"),
+    _id("topic_id"),
+    sqlite_with_rowid=False,
+)
+"""Pointers from names to the homes of the topics that may have them."""
+
+FORMER_NAMES = Table(
+    "former_names",
+    METADATA,
+    _key("name"),
+    _id("topic_id"),
+    _text("current"),
+    _number("until_ms"),
+    sqlite_with_rowid=False,
+)
+"""Former names of topics that have their home here."""
 
 ASSIGNMENTS = Table(
     "assignments",

@@ -21,6 +21,7 @@ from shards.domain import (
     topic,
 )
 from shards.domain.parent_gate import ParentKind
+from shards.domain.renames import names as topic_names
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable.vocabulary import ChangeKind
 from shards.domain.shadows import source as shadow_source
@@ -45,6 +46,9 @@ EVENT_LEVELS: Final[dict[type[DomainEvent], int]] = {
     topic.TopicPoliciesSet: 2,
     topic.TopicPartitionsGrown: 5,
     topic.TopicDeleted: 1,
+    topic_names.TopicNamePointed: 11,
+    topic_names.TopicNameFreed: 11,
+    topic_names.TopicRenamed: 11,
     assignment.TopicAssigned: 1,
     assignment.TopicUnassigned: 1,
     broker_session.BrokerSessionEstablished: 1,

@@ -210,9 +210,9 @@ def parse_command(command: Command) -> ParsedCommand:
             f"a command id has {COMMAND_ID_BYTES} bytes, this one {len(command.command_id)}"
         )
     field = command.WhichOneof("body")
-    if field is None:
+    parse = None if field is None else COMMAND_PARSERS.get(field)
+    if field is None or parse is None:
         raise InvalidRequest("a command without a body, or of a kind that is not known here")
-    parse = COMMAND_PARSERS[field]
     try:
         parsed = parse(command.command_id, getattr(command, field))
         if command.batch_id and command.command_id and isinstance(parsed, OnNewTopics):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from nextgen.client.wire.fields import FieldMap
+from nextgen.client.wire.fields import REPEATED, FieldMap
 from nextgen.kernel.governance.policies import PolicyLevel
 from protos.nextgen.v1 import events_pb2 as pb
 from shards.domain import (
@@ -26,11 +26,12 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.placement.choice import BalanceSeen, CandidateSeen, PlacementDecision
 from shards.domain.policies import NO_PACKED_POLICIES
 from shards.domain.properties import Properties
+from shards.domain.renames import names as topic_names
 from shards.domain.scalable.events import ScalableTopicEvent, SegmentLoadsRecorded
 from shards.domain.shadows import source as shadow_source
 from shards.wire.scalable import SCALABLE_EVENTS
 from shards.wire.session_event import SESSION_EVENTS
-from shards.wire.slot_event import SLOT_EVENTS
+from shards.wire.slot_event import OLD_NAMES, SLOT_EVENTS
 
 SCHEMA_VERSION_MAX = 1
 """The latest schema that this program reads. A stored 0 means 1."""
@@ -43,6 +44,7 @@ DomainEvent = (
     tenant.TenantEvent
     | namespace.NamespaceEvent
     | topic.TopicEvent
+    | topic_names.NameEvent
     | parent_gate.ParentGateEvent
     | assignment.AssignmentEvent
     | broker_session.BrokerSessionEvent
@@ -243,7 +245,16 @@ _EVENTS: dict[str, FieldMap[Any, Any]] = {
         topic.TopicPropertiesSet, pb.TopicPropertiesSet, converted=_PROPERTIES
     ),
     "topic_partitions_grown": FieldMap(topic.TopicPartitionsGrown, pb.TopicPartitionsGrown),
-    "topic_deleted": FieldMap(topic.TopicDeleted, pb.TopicDeleted),
+    "topic_deleted": FieldMap(
+        topic.TopicDeleted, pb.TopicDeleted, converted={"former_names": REPEATED}
+    ),
+    "topic_name_pointed": FieldMap(topic_names.TopicNamePointed, pb.TopicNamePointed),
+    "topic_name_freed": FieldMap(topic_names.TopicNameFreed, pb.TopicNameFreed),
+    "topic_renamed": FieldMap(
+        topic_names.TopicRenamed,
+        pb.TopicRenamed,
+        converted={"former_names": OLD_NAMES.each, "dropped_names": REPEATED, **_PROPERTIES},
+    ),
     "topic_assigned": FieldMap(
         assignment.TopicAssigned,
         pb.TopicAssigned,

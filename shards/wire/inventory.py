@@ -21,6 +21,7 @@ from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.wire.event import to_properties
 from shards.wire.scalable import scalable_topic_message
+from shards.wire.slot_event import OLD_NAMES
 
 KINDS: dict[int, StateKind] = {
     pb.KIND_TENANT: StateKind.TENANT,
@@ -53,7 +54,7 @@ _PARENT: dict[str, Any] = {
 
 _TENANT = FieldMap(Tenant, pb.Tenant, **_PARENT)
 _NAMESPACE = FieldMap(Namespace, pb.Namespace, **_PARENT)
-_TOPIC = FieldMap(Topic, pb.Topic, converted=_CONVERTED)
+_TOPIC = FieldMap(Topic, pb.Topic, converted={**_CONVERTED, "former_names": OLD_NAMES.each})
 
 tenant_message = _TENANT.to_stored
 namespace_message = _NAMESPACE.to_stored

@@ -12,6 +12,7 @@ from shards.domain.assignment import Assignment
 from shards.domain.broker_session import BrokerSession
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
+from shards.domain.renames.names import FormerName, OldName, TopicPointer
 from shards.domain.shadows.source import ShadowSource
 from shards.domain.slots import events as slots
 from shards.domain.states import State, StateKind
@@ -44,7 +45,16 @@ _PARENT: dict[str, Conversion] = {"properties": _KEY_PROPERTIES, "life": (int, L
 
 _TENANT = FieldMap(Tenant, pb.TenantRow, converted=_PARENT)
 _NAMESPACE = FieldMap(Namespace, pb.NamespaceRow, converted=_PARENT)
-_TOPIC = FieldMap(Topic, pb.TopicRow, converted={"properties": _KEY_PROPERTIES})
+OLD_NAMES = FieldMap(OldName, pb.OldName)
+"""Former names of a topic, wherever they are stored or sent."""
+
+_TOPIC = FieldMap(
+    Topic,
+    pb.TopicRow,
+    converted={"properties": _KEY_PROPERTIES, "former_names": OLD_NAMES.each},
+)
+_POINTER = FieldMap(TopicPointer, pb.TopicNameRow)
+_FORMER = FieldMap(FormerName, pb.FormerNameRow)
 _SOURCE = FieldMap(ShadowSource, pb.ShadowSourceRow, converted={"shards": REPEATED})
 _ASSIGNMENT = FieldMap(Assignment, pb.AssignmentRow)
 _SESSION = FieldMap(
@@ -60,6 +70,8 @@ _STATES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], State]]] = {
     StateKind.SCALABLE_TOPIC.value: (scalable_topic_message, scalable_topic_state),
     StateKind.TOPIC_LOADS.value: (topic_loads_message, topic_loads_state),
     StateKind.SHADOW_SOURCE.value: _SOURCE.one,
+    StateKind.TOPIC_NAME.value: _POINTER.one,
+    StateKind.FORMER_NAME.value: _FORMER.one,
     StateKind.ASSIGNMENT.value: _ASSIGNMENT.one,
     StateKind.BROKER_SESSION.value: _SESSION.one,
 }

@@ -32,6 +32,18 @@ WRITE_RETRY_MS_MIN = 50
 WRITE_RETRY_MS_MAX = 1_000
 """Longest pause before a refused write is retried: the backlog of one tenant is written by then."""
 
+# Renamed topics ----------------------------------------------------------------------------
+
+FORMER_NAMES_MAX = 8
+"""Former names that lead to one topic: brokers and the topic's row have them all."""
+
+RENAME_GRACE_MS = 3_600_000
+"""A former name leads to its topic for so long unless the caller says otherwise: until clients
+were configured anew."""
+
+RENAME_GRACE_MS_MAX = 7 * 24 * 3_600_000
+"""The longest time that a former name may lead to its topic: it is nobody else's meanwhile."""
+
 # Repetitions -------------------------------------------------------------------------------
 
 COMMAND_REPEATED_MS_MAX = 60_000

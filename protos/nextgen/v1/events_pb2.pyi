@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Event(_message.Message):
-    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "broker_capacity_set", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "slots_incoming", "slot_rows_copied", "slots_released", "slots_refused", "slots_reclaimed", "slot_rows_removed", "parent_gate_opened", "parent_gate_closed", "shadow_source_created", "shadow_shard_recorded", "shadow_source_held", "shadow_source_removed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set", "configuration_set", "node_excluded", "shard_changed", "plan_changed", "slot_move_changed", "node_state_set", "scalable_topic_created", "scalable_topic_deleted", "layout_change_planned", "segment_children_ready", "segment_sealed", "layout_changed", "layout_change_abandoned", "segment_storage_removed", "scalable_topic_restored", "scalable_subscription_created", "scalable_subscription_sought", "scalable_subscription_ready", "scalable_subscription_deletion_started", "scalable_subscription_deleted", "segment_drained", "segment_prune_postponed", "segment_loads_recorded", "auto_scale_decided", "scalable_consumer_registered", "scalable_consumer_left", "segments_assigned")
+    __slots__ = ("position", "term", "shard_id", "time_ms", "causation_id", "schema_version", "tenant_created", "tenant_properties_set", "tenant_deletion_started", "tenant_deletion_aborted", "tenant_deleted", "namespace_created", "namespace_properties_set", "namespace_deletion_started", "namespace_deletion_aborted", "namespace_deleted", "topic_created", "topic_properties_set", "topic_deleted", "topic_partitions_grown", "policy_set", "policy_cleared", "topic_assigned", "topic_unassigned", "broker_session_established", "broker_session_ended", "broker_drain_set", "broker_load_reported", "broker_capacity_set", "capacity_granted", "capacity_leased", "capacity_lease_released", "slots_adopted", "restore_marked", "slots_incoming", "slot_rows_copied", "slots_released", "slots_refused", "slots_reclaimed", "slot_rows_removed", "topic_name_pointed", "topic_name_freed", "topic_renamed", "parent_gate_opened", "parent_gate_closed", "shadow_source_created", "shadow_shard_recorded", "shadow_source_held", "shadow_source_removed", "node_registered", "shard_map_changed", "broker_recorded", "lookup_window_recorded", "quotas_set", "configuration_set", "node_excluded", "shard_changed", "plan_changed", "slot_move_changed", "node_state_set", "scalable_topic_created", "scalable_topic_deleted", "layout_change_planned", "segment_children_ready", "segment_sealed", "layout_changed", "layout_change_abandoned", "segment_storage_removed", "scalable_topic_restored", "scalable_subscription_created", "scalable_subscription_sought", "scalable_subscription_ready", "scalable_subscription_deletion_started", "scalable_subscription_deleted", "segment_drained", "segment_prune_postponed", "segment_loads_recorded", "auto_scale_decided", "scalable_consumer_registered", "scalable_consumer_left", "segments_assigned")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,9 @@ class Event(_message.Message):
     SLOTS_REFUSED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_RECLAIMED_FIELD_NUMBER: _ClassVar[int]
     SLOT_ROWS_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_NAME_POINTED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_NAME_FREED_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_RENAMED_FIELD_NUMBER: _ClassVar[int]
     PARENT_GATE_OPENED_FIELD_NUMBER: _ClassVar[int]
     PARENT_GATE_CLOSED_FIELD_NUMBER: _ClassVar[int]
     SHADOW_SOURCE_CREATED_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +130,9 @@ class Event(_message.Message):
     slots_refused: SlotsRefused
     slots_reclaimed: SlotsReclaimed
     slot_rows_removed: SlotRowsRemoved
+    topic_name_pointed: TopicNamePointed
+    topic_name_freed: TopicNameFreed
+    topic_renamed: TopicRenamed
     parent_gate_opened: ParentGateOpened
     parent_gate_closed: ParentGateClosed
     shadow_source_created: ShadowSourceCreated
@@ -165,7 +171,7 @@ class Event(_message.Message):
     scalable_consumer_registered: ScalableConsumerRegistered
     scalable_consumer_left: ScalableConsumerLeft
     segments_assigned: SegmentsAssigned
-    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., broker_capacity_set: _Optional[_Union[BrokerCapacitySet, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., slots_incoming: _Optional[_Union[SlotsIncoming, _Mapping]] = ..., slot_rows_copied: _Optional[_Union[SlotRowsCopied, _Mapping]] = ..., slots_released: _Optional[_Union[SlotsReleased, _Mapping]] = ..., slots_refused: _Optional[_Union[SlotsRefused, _Mapping]] = ..., slots_reclaimed: _Optional[_Union[SlotsReclaimed, _Mapping]] = ..., slot_rows_removed: _Optional[_Union[SlotRowsRemoved, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., shadow_source_created: _Optional[_Union[ShadowSourceCreated, _Mapping]] = ..., shadow_shard_recorded: _Optional[_Union[ShadowShardRecorded, _Mapping]] = ..., shadow_source_held: _Optional[_Union[ShadowSourceHeld, _Mapping]] = ..., shadow_source_removed: _Optional[_Union[ShadowSourceRemoved, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ..., configuration_set: _Optional[_Union[ConfigurationSet, _Mapping]] = ..., node_excluded: _Optional[_Union[NodeExcluded, _Mapping]] = ..., shard_changed: _Optional[_Union[ShardChanged, _Mapping]] = ..., plan_changed: _Optional[_Union[PlanChanged, _Mapping]] = ..., slot_move_changed: _Optional[_Union[SlotMoveChanged, _Mapping]] = ..., node_state_set: _Optional[_Union[NodeStateSet, _Mapping]] = ..., scalable_topic_created: _Optional[_Union[ScalableTopicCreated, _Mapping]] = ..., scalable_topic_deleted: _Optional[_Union[ScalableTopicDeleted, _Mapping]] = ..., layout_change_planned: _Optional[_Union[LayoutChangePlanned, _Mapping]] = ..., segment_children_ready: _Optional[_Union[SegmentChildrenReady, _Mapping]] = ..., segment_sealed: _Optional[_Union[SegmentSealed, _Mapping]] = ..., layout_changed: _Optional[_Union[LayoutChanged, _Mapping]] = ..., layout_change_abandoned: _Optional[_Union[LayoutChangeAbandoned, _Mapping]] = ..., segment_storage_removed: _Optional[_Union[SegmentStorageRemoved, _Mapping]] = ..., scalable_topic_restored: _Optional[_Union[ScalableTopicRestored, _Mapping]] = ..., scalable_subscription_created: _Optional[_Union[ScalableSubscriptionCreated, _Mapping]] = ..., scalable_subscription_sought: _Optional[_Union[ScalableSubscriptionSought, _Mapping]] = ..., scalable_subscription_ready: _Optional[_Union[ScalableSubscriptionReady, _Mapping]] = ..., scalable_subscription_deletion_started: _Optional[_Union[ScalableSubscriptionDeletionStarted, _Mapping]] = ..., scalable_subscription_deleted: _Optional[_Union[ScalableSubscriptionDeleted, _Mapping]] = ..., segment_drained: _Optional[_Union[SegmentDrained, _Mapping]] = ..., segment_prune_postponed: _Optional[_Union[SegmentPrunePostponed, _Mapping]] = ..., segment_loads_recorded: _Optional[_Union[SegmentLoadsRecorded, _Mapping]] = ..., auto_scale_decided: _Optional[_Union[AutoScaleDecided, _Mapping]] = ..., scalable_consumer_registered: _Optional[_Union[ScalableConsumerRegistered, _Mapping]] = ..., scalable_consumer_left: _Optional[_Union[ScalableConsumerLeft, _Mapping]] = ..., segments_assigned: _Optional[_Union[SegmentsAssigned, _Mapping]] = ...) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., term: _Optional[int] = ..., shard_id: _Optional[int] = ..., time_ms: _Optional[int] = ..., causation_id: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., tenant_created: _Optional[_Union[TenantCreated, _Mapping]] = ..., tenant_properties_set: _Optional[_Union[TenantPropertiesSet, _Mapping]] = ..., tenant_deletion_started: _Optional[_Union[TenantDeletionStarted, _Mapping]] = ..., tenant_deletion_aborted: _Optional[_Union[TenantDeletionAborted, _Mapping]] = ..., tenant_deleted: _Optional[_Union[TenantDeleted, _Mapping]] = ..., namespace_created: _Optional[_Union[NamespaceCreated, _Mapping]] = ..., namespace_properties_set: _Optional[_Union[NamespacePropertiesSet, _Mapping]] = ..., namespace_deletion_started: _Optional[_Union[NamespaceDeletionStarted, _Mapping]] = ..., namespace_deletion_aborted: _Optional[_Union[NamespaceDeletionAborted, _Mapping]] = ..., namespace_deleted: _Optional[_Union[NamespaceDeleted, _Mapping]] = ..., topic_created: _Optional[_Union[TopicCreated, _Mapping]] = ..., topic_properties_set: _Optional[_Union[TopicPropertiesSet, _Mapping]] = ..., topic_deleted: _Optional[_Union[TopicDeleted, _Mapping]] = ..., topic_partitions_grown: _Optional[_Union[TopicPartitionsGrown, _Mapping]] = ..., policy_set: _Optional[_Union[PolicySet, _Mapping]] = ..., policy_cleared: _Optional[_Union[PolicyCleared, _Mapping]] = ..., topic_assigned: _Optional[_Union[TopicAssigned, _Mapping]] = ..., topic_unassigned: _Optional[_Union[TopicUnassigned, _Mapping]] = ..., broker_session_established: _Optional[_Union[BrokerSessionEstablished, _Mapping]] = ..., broker_session_ended: _Optional[_Union[BrokerSessionEnded, _Mapping]] = ..., broker_drain_set: _Optional[_Union[BrokerDrainSet, _Mapping]] = ..., broker_load_reported: _Optional[_Union[BrokerLoadReported, _Mapping]] = ..., broker_capacity_set: _Optional[_Union[BrokerCapacitySet, _Mapping]] = ..., capacity_granted: _Optional[_Union[CapacityGranted, _Mapping]] = ..., capacity_leased: _Optional[_Union[CapacityLeased, _Mapping]] = ..., capacity_lease_released: _Optional[_Union[CapacityLeaseReleased, _Mapping]] = ..., slots_adopted: _Optional[_Union[SlotsAdopted, _Mapping]] = ..., restore_marked: _Optional[_Union[RestoreMarked, _Mapping]] = ..., slots_incoming: _Optional[_Union[SlotsIncoming, _Mapping]] = ..., slot_rows_copied: _Optional[_Union[SlotRowsCopied, _Mapping]] = ..., slots_released: _Optional[_Union[SlotsReleased, _Mapping]] = ..., slots_refused: _Optional[_Union[SlotsRefused, _Mapping]] = ..., slots_reclaimed: _Optional[_Union[SlotsReclaimed, _Mapping]] = ..., slot_rows_removed: _Optional[_Union[SlotRowsRemoved, _Mapping]] = ..., topic_name_pointed: _Optional[_Union[TopicNamePointed, _Mapping]] = ..., topic_name_freed: _Optional[_Union[TopicNameFreed, _Mapping]] = ..., topic_renamed: _Optional[_Union[TopicRenamed, _Mapping]] = ..., parent_gate_opened: _Optional[_Union[ParentGateOpened, _Mapping]] = ..., parent_gate_closed: _Optional[_Union[ParentGateClosed, _Mapping]] = ..., shadow_source_created: _Optional[_Union[ShadowSourceCreated, _Mapping]] = ..., shadow_shard_recorded: _Optional[_Union[ShadowShardRecorded, _Mapping]] = ..., shadow_source_held: _Optional[_Union[ShadowSourceHeld, _Mapping]] = ..., shadow_source_removed: _Optional[_Union[ShadowSourceRemoved, _Mapping]] = ..., node_registered: _Optional[_Union[NodeRegistered, _Mapping]] = ..., shard_map_changed: _Optional[_Union[ShardMapChanged, _Mapping]] = ..., broker_recorded: _Optional[_Union[BrokerRecorded, _Mapping]] = ..., lookup_window_recorded: _Optional[_Union[LookupWindowRecorded, _Mapping]] = ..., quotas_set: _Optional[_Union[QuotasSet, _Mapping]] = ..., configuration_set: _Optional[_Union[ConfigurationSet, _Mapping]] = ..., node_excluded: _Optional[_Union[NodeExcluded, _Mapping]] = ..., shard_changed: _Optional[_Union[ShardChanged, _Mapping]] = ..., plan_changed: _Optional[_Union[PlanChanged, _Mapping]] = ..., slot_move_changed: _Optional[_Union[SlotMoveChanged, _Mapping]] = ..., node_state_set: _Optional[_Union[NodeStateSet, _Mapping]] = ..., scalable_topic_created: _Optional[_Union[ScalableTopicCreated, _Mapping]] = ..., scalable_topic_deleted: _Optional[_Union[ScalableTopicDeleted, _Mapping]] = ..., layout_change_planned: _Optional[_Union[LayoutChangePlanned, _Mapping]] = ..., segment_children_ready: _Optional[_Union[SegmentChildrenReady, _Mapping]] = ..., segment_sealed: _Optional[_Union[SegmentSealed, _Mapping]] = ..., layout_changed: _Optional[_Union[LayoutChanged, _Mapping]] = ..., layout_change_abandoned: _Optional[_Union[LayoutChangeAbandoned, _Mapping]] = ..., segment_storage_removed: _Optional[_Union[SegmentStorageRemoved, _Mapping]] = ..., scalable_topic_restored: _Optional[_Union[ScalableTopicRestored, _Mapping]] = ..., scalable_subscription_created: _Optional[_Union[ScalableSubscriptionCreated, _Mapping]] = ..., scalable_subscription_sought: _Optional[_Union[ScalableSubscriptionSought, _Mapping]] = ..., scalable_subscription_ready: _Optional[_Union[ScalableSubscriptionReady, _Mapping]] = ..., scalable_subscription_deletion_started: _Optional[_Union[ScalableSubscriptionDeletionStarted, _Mapping]] = ..., scalable_subscription_deleted: _Optional[_Union[ScalableSubscriptionDeleted, _Mapping]] = ..., segment_drained: _Optional[_Union[SegmentDrained, _Mapping]] = ..., segment_prune_postponed: _Optional[_Union[SegmentPrunePostponed, _Mapping]] = ..., segment_loads_recorded: _Optional[_Union[SegmentLoadsRecorded, _Mapping]] = ..., auto_scale_decided: _Optional[_Union[AutoScaleDecided, _Mapping]] = ..., scalable_consumer_registered: _Optional[_Union[ScalableConsumerRegistered, _Mapping]] = ..., scalable_consumer_left: _Optional[_Union[ScalableConsumerLeft, _Mapping]] = ..., segments_assigned: _Optional[_Union[SegmentsAssigned, _Mapping]] = ...) -> None: ...
 
 class DecidedCommand(_message.Message):
     __slots__ = ("command_id", "outcome", "time_ms", "events", "outcomes_kept_from")
@@ -324,16 +330,18 @@ class TopicPropertiesSet(_message.Message):
     def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TopicDeleted(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "forced")
+    __slots__ = ("name", "topic_id", "partitions", "forced", "former_names")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     FORCED_FIELD_NUMBER: _ClassVar[int]
+    FORMER_NAMES_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: str
     partitions: int
     forced: bool
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., partitions: _Optional[int] = ..., forced: _Optional[bool] = ...) -> None: ...
+    former_names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., partitions: _Optional[int] = ..., forced: _Optional[bool] = ..., former_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TopicPartitionsGrown(_message.Message):
     __slots__ = ("name", "topic_id", "partitions")
@@ -344,6 +352,65 @@ class TopicPartitionsGrown(_message.Message):
     topic_id: str
     partitions: int
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class TopicNamePointed(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class TopicNameFreed(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class TopicRenamed(_message.Message):
+    __slots__ = ("name", "topic_id", "new_name", "namespace_id", "former_names", "dropped_names", "partitions", "properties", "version", "created_time_ms", "policies", "policies_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    FORMER_NAMES_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_NAMES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    new_name: str
+    namespace_id: str
+    former_names: _containers.RepeatedCompositeFieldContainer[OldName]
+    dropped_names: _containers.RepeatedScalarFieldContainer[str]
+    partitions: int
+    properties: _containers.ScalarMap[str, str]
+    version: int
+    created_time_ms: int
+    policies: bytes
+    policies_version: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., new_name: _Optional[str] = ..., namespace_id: _Optional[str] = ..., former_names: _Optional[_Iterable[_Union[OldName, _Mapping]]] = ..., dropped_names: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., created_time_ms: _Optional[int] = ..., policies: _Optional[bytes] = ..., policies_version: _Optional[int] = ...) -> None: ...
+
+class OldName(_message.Message):
+    __slots__ = ("name", "until_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    until_ms: int
+    def __init__(self, name: _Optional[str] = ..., until_ms: _Optional[int] = ...) -> None: ...
 
 class PolicySet(_message.Message):
     __slots__ = ("scope", "name", "policy", "version", "object_id")
@@ -692,7 +759,7 @@ class SlotRowsCopied(_message.Message):
     def __init__(self, move_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[SlotRow, _Mapping]]] = ..., scanned_kind: _Optional[str] = ..., scanned_after: _Optional[str] = ..., tail_position: _Optional[int] = ...) -> None: ...
 
 class SlotRow(_message.Message):
-    __slots__ = ("kind", "key", "tenant", "namespace", "topic", "scalable_topic", "topic_loads", "shadow_source", "assignment", "broker_session")
+    __slots__ = ("kind", "key", "tenant", "namespace", "topic", "scalable_topic", "topic_loads", "shadow_source", "assignment", "broker_session", "topic_name", "former_name")
     KIND_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -703,6 +770,8 @@ class SlotRow(_message.Message):
     SHADOW_SOURCE_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     BROKER_SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_NAME_FIELD_NUMBER: _ClassVar[int]
+    FORMER_NAME_FIELD_NUMBER: _ClassVar[int]
     kind: str
     key: str
     tenant: TenantRow
@@ -713,7 +782,9 @@ class SlotRow(_message.Message):
     shadow_source: ShadowSourceRow
     assignment: AssignmentRow
     broker_session: BrokerSessionRow
-    def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[_Union[TenantRow, _Mapping]] = ..., namespace: _Optional[_Union[NamespaceRow, _Mapping]] = ..., topic: _Optional[_Union[TopicRow, _Mapping]] = ..., scalable_topic: _Optional[_Union[_layouts_pb2.ScalableTopic, _Mapping]] = ..., topic_loads: _Optional[_Union[_layouts_pb2.TopicLoads, _Mapping]] = ..., shadow_source: _Optional[_Union[ShadowSourceRow, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentRow, _Mapping]] = ..., broker_session: _Optional[_Union[BrokerSessionRow, _Mapping]] = ...) -> None: ...
+    topic_name: TopicNameRow
+    former_name: FormerNameRow
+    def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ..., tenant: _Optional[_Union[TenantRow, _Mapping]] = ..., namespace: _Optional[_Union[NamespaceRow, _Mapping]] = ..., topic: _Optional[_Union[TopicRow, _Mapping]] = ..., scalable_topic: _Optional[_Union[_layouts_pb2.ScalableTopic, _Mapping]] = ..., topic_loads: _Optional[_Union[_layouts_pb2.TopicLoads, _Mapping]] = ..., shadow_source: _Optional[_Union[ShadowSourceRow, _Mapping]] = ..., assignment: _Optional[_Union[AssignmentRow, _Mapping]] = ..., broker_session: _Optional[_Union[BrokerSessionRow, _Mapping]] = ..., topic_name: _Optional[_Union[TopicNameRow, _Mapping]] = ..., former_name: _Optional[_Union[FormerNameRow, _Mapping]] = ...) -> None: ...
 
 class TenantRow(_message.Message):
     __slots__ = ("tenant_id", "name", "properties", "version", "life", "policies", "policies_version")
@@ -768,7 +839,7 @@ class NamespaceRow(_message.Message):
     def __init__(self, namespace_id: _Optional[str] = ..., name: _Optional[str] = ..., tenant_id: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., life: _Optional[int] = ..., policies: _Optional[bytes] = ..., policies_version: _Optional[int] = ...) -> None: ...
 
 class TopicRow(_message.Message):
-    __slots__ = ("topic_id", "name", "partitions", "version", "namespace_id", "created_time_ms", "properties", "policies", "policies_version")
+    __slots__ = ("topic_id", "name", "partitions", "version", "namespace_id", "created_time_ms", "properties", "policies", "policies_version", "former_names")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -785,6 +856,7 @@ class TopicRow(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FORMER_NAMES_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     name: str
     partitions: int
@@ -794,7 +866,28 @@ class TopicRow(_message.Message):
     properties: _containers.ScalarMap[str, str]
     policies: bytes
     policies_version: int
-    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[bytes] = ..., policies_version: _Optional[int] = ...) -> None: ...
+    former_names: _containers.RepeatedCompositeFieldContainer[OldName]
+    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[bytes] = ..., policies_version: _Optional[int] = ..., former_names: _Optional[_Iterable[_Union[OldName, _Mapping]]] = ...) -> None: ...
+
+class TopicNameRow(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class FormerNameRow(_message.Message):
+    __slots__ = ("name", "topic_id", "current", "until_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    current: str
+    until_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., current: _Optional[str] = ..., until_ms: _Optional[int] = ...) -> None: ...
 
 class ShadowSourceRow(_message.Message):
     __slots__ = ("name", "topic_id", "shards", "is_deleting", "growing_to")

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from protos.nextgen.v1 import events_pb2 as protos_dot_nextgen_dot_v1_dot_events__pb2
 from protos.nextgen.v1 import layouts_pb2 as protos_dot_nextgen_dot_v1_dot_layouts__pb2
 from protos.nextgen.v1 import policies_pb2 as protos_dot_nextgen_dot_v1_dot_policies__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!protos/nextgen/v1/inventory.proto\x12\nnextgen.v1\x1a\x1fprotos/nextgen/v1/layouts.proto\x1a protos/nextgen/v1/policies.proto\"\x93\x02\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x36\n\nproperties\x18\x03 \x03(\x0b\x32\".nextgen.v1.Tenant.PropertiesEntry\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12$\n\x05state\x18\x05 \x01(\x0e\x32\x15.nextgen.v1.LifeState\x12&\n\x08policies\x18\x06 \x01(\x0b\x32\x14.nextgen.v1.Policies\x12\x18\n\x10policies_version\x18\x07 \x01(\x04\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\x08\x10\x10\"\xaf\x02\n\tNamespace\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x39\n\nproperties\x18\x04 \x03(\x0b\x32%.nextgen.v1.Namespace.PropertiesEntry\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12$\n\x05state\x18\x06 \x01(\x0e\x32\x15.nextgen.v1.LifeState\x12&\n\x08policies\x18\x07 \x01(\x0b\x32\x14.nextgen.v1.Policies\x12\x18\n\x10policies_version\x18\x08 \x01(\x04\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\t\x10\x10\"\xb3\x02\n\x05Topic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x35\n\nproperties\x18\x04 \x03(\x0b\x32!.nextgen.v1.Topic.PropertiesEntry\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12\x14\n\x0cnamespace_id\x18\x06 \x01(\t\x12\x17\n\x0f\x63reated_time_ms\x18\x07 \x01(\x04\x12&\n\x08policies\x18\x08 \x01(\x0b\x32\x14.nextgen.v1.Policies\x12\x18\n\x10policies_version\x18\t \x01(\x04\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\n\x10\x10J\x04\x08\x10\x10 \"\x9a\x02\n\x04Item\x12\x1e\n\x04kind\x18\x01 \x01(\x0e\x32\x10.nextgen.v1.Kind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12$\n\x06tenant\x18\x03 \x01(\x0b\x32\x12.nextgen.v1.TenantH\x00\x12*\n\tnamespace\x18\x04 \x01(\x0b\x32\x15.nextgen.v1.NamespaceH\x00\x12\"\n\x05topic\x18\x05 \x01(\x0b\x32\x11.nextgen.v1.TopicH\x00\x12\x30\n\nassignment\x18\x06 \x01(\x0b\x32\x1a.nextgen.v1.UnitAssignmentH\x00\x12\x33\n\x0escalable_topic\x18\x07 \x01(\x0b\x32\x19.nextgen.v1.ScalableTopicH\x00\x42\x07\n\x05value\"+\n\x08ItemPage\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.nextgen.v1.Item\"t\n\x0eUnitAssignment\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x11\n\tbroker_id\x18\x05 \x01(\t\x12\x12\n\nsession_id\x18\x06 \x01(\t\"\xb3\x02\n\x0cLookupAnswer\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12\x12\n\nbroker_url\x18\x03 \x01(\t\x12\x13\n\x0b\x62roker_grpc\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x12\n\nsession_id\x18\x06 \x01(\t\x12\x10\n\x08topic_id\x18\x07 \x01(\t\x12\x10\n\x08shard_id\x18\x08 \x01(\r\x12\x10\n\x08position\x18\t \x01(\x04\x12\x16\n\x0erejection_code\x18\n \x01(\t\x12\x0f\n\x07message\x18\x0b \x01(\t\x12\x12\n\npartitions\x18\x0c \x01(\r\x12\x11\n\tretryable\x18\r \x01(\x08\x12\x11\n\tunder_way\x18\x0e \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x14 \x01(\rJ\x04\x08\x0f\x10\x14*\x7f\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_TENANT\x10\x01\x12\x12\n\x0eKIND_NAMESPACE\x10\x02\x12\x0e\n\nKIND_TOPIC\x10\x03\x12\x13\n\x0fKIND_ASSIGNMENT\x10\x04\x12\x17\n\x13KIND_SCALABLE_TOPIC\x10\x05*;\n\tLifeState\x12\x15\n\x11LIFE_STATE_ACTIVE\x10\x00\x12\x17\n\x13LIFE_STATE_DELETING\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!protos/nextgen/v1/inventory.proto\x12\nnextgen.v1\x1a\x1eprotos/nextgen/v1/events.proto\x1a\x1fprotos/nextgen/v1/layouts.proto\x1a protos/nextgen/v1/policies.proto\"\x93\x02\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x36\n\nproperties\x18\x03 \x03(\x0b\x32\".nextgen.v1.Tenant.PropertiesEntry\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12$\n\x05state\x18\x05 \x01(\x0e\x32\x15.nextgen.v1.LifeState\x12&\n\x08policies\x18\x06 \x01(\x0b\x32\x14.nextgen.v1.Policies\x12\x18\n\x10policies_version\x18\x07 \x01(\x04\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\x08\x10\x10\"\xaf\x02\n\tNamespace\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x39\n\nproperties\x18\x04 \x03(\x0b\x32%.nextgen.v1.Namespace.PropertiesEntry\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12$\n\x05state\x18\x06 \x01(\x0e\x32\x15.nextgen.v1.LifeState\x12&\n\x08policies\x18\x07 \x01(\x0b\x32\x14.nextgen.v1.Policies\x12\x18\n\x10policies_version\x18\x08 \x01(\x04\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\t\x10\x10\"\xde\x02\n\x05Topic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x35\n\nproperties\x18\x04 \x03(\x0b\x32!.nextgen.v1.Topic.PropertiesEntry\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12\x14\n\x0cnamespace_id\x18\x06 \x01(\t\x12\x17\n\x0f\x63reated_time_ms\x18\x07 \x01(\x04\x12&\n\x08policies\x18\x08 \x01(\x0b\x32\x14.nextgen.v1.Policies\x12\x18\n\x10policies_version\x18\t \x01(\x04\x12)\n\x0c\x66ormer_names\x18\x10 \x03(\x0b\x32\x13.nextgen.v1.OldName\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\n\x10\x10J\x04\x08\x11\x10 \"\x9a\x02\n\x04Item\x12\x1e\n\x04kind\x18\x01 \x01(\x0e\x32\x10.nextgen.v1.Kind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12$\n\x06tenant\x18\x03 \x01(\x0b\x32\x12.nextgen.v1.TenantH\x00\x12*\n\tnamespace\x18\x04 \x01(\x0b\x32\x15.nextgen.v1.NamespaceH\x00\x12\"\n\x05topic\x18\x05 \x01(\x0b\x32\x11.nextgen.v1.TopicH\x00\x12\x30\n\nassignment\x18\x06 \x01(\x0b\x32\x1a.nextgen.v1.UnitAssignmentH\x00\x12\x33\n\x0escalable_topic\x18\x07 \x01(\x0b\x32\x19.nextgen.v1.ScalableTopicH\x00\x42\x07\n\x05value\"+\n\x08ItemPage\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.nextgen.v1.Item\"t\n\x0eUnitAssignment\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x11\n\tbroker_id\x18\x05 \x01(\t\x12\x12\n\nsession_id\x18\x06 \x01(\t\"\xc6\x02\n\x0cLookupAnswer\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12\x12\n\nbroker_url\x18\x03 \x01(\t\x12\x13\n\x0b\x62roker_grpc\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x12\n\nsession_id\x18\x06 \x01(\t\x12\x10\n\x08topic_id\x18\x07 \x01(\t\x12\x10\n\x08shard_id\x18\x08 \x01(\r\x12\x10\n\x08position\x18\t \x01(\x04\x12\x16\n\x0erejection_code\x18\n \x01(\t\x12\x0f\n\x07message\x18\x0b \x01(\t\x12\x12\n\npartitions\x18\x0c \x01(\r\x12\x11\n\tretryable\x18\r \x01(\x08\x12\x11\n\tunder_way\x18\x0e \x01(\x08\x12\x11\n\tis_former\x18\x0f \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x14 \x01(\rJ\x04\x08\x10\x10\x14*\x7f\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_TENANT\x10\x01\x12\x12\n\x0eKIND_NAMESPACE\x10\x02\x12\x0e\n\nKIND_TOPIC\x10\x03\x12\x13\n\x0fKIND_ASSIGNMENT\x10\x04\x12\x17\n\x13KIND_SCALABLE_TOPIC\x10\x05*;\n\tLifeState\x12\x15\n\x11LIFE_STATE_ACTIVE\x10\x00\x12\x17\n\x13LIFE_STATE_DELETING\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,28 +40,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NAMESPACE_PROPERTIESENTRY']._serialized_options = b'8\001'
   _globals['_TOPIC_PROPERTIESENTRY']._loaded_options = None
   _globals['_TOPIC_PROPERTIESENTRY']._serialized_options = b'8\001'
-  _globals['_KIND']._serialized_start=1768
-  _globals['_KIND']._serialized_end=1895
-  _globals['_LIFESTATE']._serialized_start=1897
-  _globals['_LIFESTATE']._serialized_end=1956
-  _globals['_TENANT']._serialized_start=117
-  _globals['_TENANT']._serialized_end=392
-  _globals['_TENANT_PROPERTIESENTRY']._serialized_start=337
-  _globals['_TENANT_PROPERTIESENTRY']._serialized_end=386
-  _globals['_NAMESPACE']._serialized_start=395
-  _globals['_NAMESPACE']._serialized_end=698
-  _globals['_NAMESPACE_PROPERTIESENTRY']._serialized_start=337
-  _globals['_NAMESPACE_PROPERTIESENTRY']._serialized_end=386
-  _globals['_TOPIC']._serialized_start=701
-  _globals['_TOPIC']._serialized_end=1008
-  _globals['_TOPIC_PROPERTIESENTRY']._serialized_start=337
-  _globals['_TOPIC_PROPERTIESENTRY']._serialized_end=386
-  _globals['_ITEM']._serialized_start=1011
-  _globals['_ITEM']._serialized_end=1293
-  _globals['_ITEMPAGE']._serialized_start=1295
-  _globals['_ITEMPAGE']._serialized_end=1338
-  _globals['_UNITASSIGNMENT']._serialized_start=1340
-  _globals['_UNITASSIGNMENT']._serialized_end=1456
-  _globals['_LOOKUPANSWER']._serialized_start=1459
-  _globals['_LOOKUPANSWER']._serialized_end=1766
+  _globals['_KIND']._serialized_start=1862
+  _globals['_KIND']._serialized_end=1989
+  _globals['_LIFESTATE']._serialized_start=1991
+  _globals['_LIFESTATE']._serialized_end=2050
+  _globals['_TENANT']._serialized_start=149
+  _globals['_TENANT']._serialized_end=424
+  _globals['_TENANT_PROPERTIESENTRY']._serialized_start=369
+  _globals['_TENANT_PROPERTIESENTRY']._serialized_end=418
+  _globals['_NAMESPACE']._serialized_start=427
+  _globals['_NAMESPACE']._serialized_end=730
+  _globals['_NAMESPACE_PROPERTIESENTRY']._serialized_start=369
+  _globals['_NAMESPACE_PROPERTIESENTRY']._serialized_end=418
+  _globals['_TOPIC']._serialized_start=733
+  _globals['_TOPIC']._serialized_end=1083
+  _globals['_TOPIC_PROPERTIESENTRY']._serialized_start=369
+  _globals['_TOPIC_PROPERTIESENTRY']._serialized_end=418
+  _globals['_ITEM']._serialized_start=1086
+  _globals['_ITEM']._serialized_end=1368
+  _globals['_ITEMPAGE']._serialized_start=1370
+  _globals['_ITEMPAGE']._serialized_end=1413
+  _globals['_UNITASSIGNMENT']._serialized_start=1415
+  _globals['_UNITASSIGNMENT']._serialized_end=1531
+  _globals['_LOOKUPANSWER']._serialized_start=1534
+  _globals['_LOOKUPANSWER']._serialized_end=1860
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from protos.nextgen.v1 import events_pb2 as _events_pb2
 from protos.nextgen.v1 import layouts_pb2 as _layouts_pb2
 from protos.nextgen.v1 import policies_pb2 as _policies_pb2
 from google.protobuf.internal import containers as _containers
@@ -84,7 +85,7 @@ class Namespace(_message.Message):
     def __init__(self, namespace_id: _Optional[str] = ..., name: _Optional[str] = ..., tenant_id: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., state: _Optional[_Union[LifeState, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("topic_id", "name", "partitions", "properties", "version", "namespace_id", "created_time_ms", "policies", "policies_version")
+    __slots__ = ("topic_id", "name", "partitions", "properties", "version", "namespace_id", "created_time_ms", "policies", "policies_version", "former_names")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +102,7 @@ class Topic(_message.Message):
     CREATED_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     POLICIES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FORMER_NAMES_FIELD_NUMBER: _ClassVar[int]
     topic_id: str
     name: str
     partitions: int
@@ -110,7 +112,8 @@ class Topic(_message.Message):
     created_time_ms: int
     policies: _policies_pb2.Policies
     policies_version: int
-    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ...) -> None: ...
+    former_names: _containers.RepeatedCompositeFieldContainer[_events_pb2.OldName]
+    def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ..., former_names: _Optional[_Iterable[_Union[_events_pb2.OldName, _Mapping]]] = ...) -> None: ...
 
 class Item(_message.Message):
     __slots__ = ("kind", "name", "tenant", "namespace", "topic", "assignment", "scalable_topic")
@@ -153,7 +156,7 @@ class UnitAssignment(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class LookupAnswer(_message.Message):
-    __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable", "under_way", "retry_after_ms")
+    __slots__ = ("topic", "broker_id", "broker_url", "broker_grpc", "epoch", "session_id", "topic_id", "shard_id", "position", "rejection_code", "message", "partitions", "retryable", "under_way", "is_former", "retry_after_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_URL_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +171,7 @@ class LookupAnswer(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RETRYABLE_FIELD_NUMBER: _ClassVar[int]
     UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    IS_FORMER_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     broker_id: str
@@ -183,5 +187,6 @@ class LookupAnswer(_message.Message):
     partitions: int
     retryable: bool
     under_way: bool
+    is_former: bool
     retry_after_ms: int
-    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ..., broker_url: _Optional[str] = ..., broker_grpc: _Optional[str] = ..., epoch: _Optional[int] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ..., retryable: _Optional[bool] = ..., under_way: _Optional[bool] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[str] = ..., broker_url: _Optional[str] = ..., broker_grpc: _Optional[str] = ..., epoch: _Optional[int] = ..., session_id: _Optional[str] = ..., topic_id: _Optional[str] = ..., shard_id: _Optional[int] = ..., position: _Optional[int] = ..., rejection_code: _Optional[str] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ..., retryable: _Optional[bool] = ..., under_way: _Optional[bool] = ..., is_former: _Optional[bool] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...

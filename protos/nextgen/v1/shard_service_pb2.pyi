@@ -23,14 +23,27 @@ class TopicForm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOPIC_FORM_ANY: _ClassVar[TopicForm]
     TOPIC_FORM_WITHOUT_PARTITIONS: _ClassVar[TopicForm]
     TOPIC_FORM_WITH_PARTITIONS: _ClassVar[TopicForm]
+
+class NameUse(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NAME_USE_UNSPECIFIED: _ClassVar[NameUse]
+    NAME_USE_FREE: _ClassVar[NameUse]
+    NAME_USE_PENDING: _ClassVar[NameUse]
+    NAME_USE_CURRENT: _ClassVar[NameUse]
+    NAME_USE_FORMER: _ClassVar[NameUse]
 CONSISTENCY_ASYNC: Consistency
 CONSISTENCY_EFFECTIVE: Consistency
 TOPIC_FORM_ANY: TopicForm
 TOPIC_FORM_WITHOUT_PARTITIONS: TopicForm
 TOPIC_FORM_WITH_PARTITIONS: TopicForm
+NAME_USE_UNSPECIFIED: NameUse
+NAME_USE_FREE: NameUse
+NAME_USE_PENDING: NameUse
+NAME_USE_CURRENT: NameUse
+NAME_USE_FORMER: NameUse
 
 class ShardRequest(_message.Message):
-    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity", "copy_slots", "release_slots", "get_outcomes")
+    __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity", "copy_slots", "release_slots", "get_outcomes", "get_name_use")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +78,7 @@ class ShardRequest(_message.Message):
     COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
     RELEASE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     GET_OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    GET_NAME_USE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     shard_id: int
     shard_map_version: int
@@ -99,10 +113,11 @@ class ShardRequest(_message.Message):
     copy_slots: CopySlotsRequest
     release_slots: ReleaseSlotsRequest
     get_outcomes: GetOutcomesRequest
-    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsRequest, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsRequest, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityRequest, _Mapping]] = ..., copy_slots: _Optional[_Union[CopySlotsRequest, _Mapping]] = ..., release_slots: _Optional[_Union[ReleaseSlotsRequest, _Mapping]] = ..., get_outcomes: _Optional[_Union[GetOutcomesRequest, _Mapping]] = ...) -> None: ...
+    get_name_use: GetNameUseRequest
+    def __init__(self, request_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., shard_map_version: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., trace_id: _Optional[str] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., get: _Optional[_Union[GetRequest, _Mapping]] = ..., list: _Optional[_Union[ListRequest, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupRequest, _Mapping]] = ..., assign: _Optional[_Union[AssignRequest, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityRequest, _Mapping]] = ..., move: _Optional[_Union[MoveRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., unassign: _Optional[_Union[UnassignRequest, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceRequest, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountRequest, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateRequest, _Mapping]] = ..., follow: _Optional[_Union[FollowRequest, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsRequest, _Mapping]] = ..., cut: _Optional[_Union[CutRequest, _Mapping]] = ..., mark_restore: _Optional[_Union[MarkRestoreRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedRequest, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersRequest, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersRequest, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsRequest, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsRequest, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityRequest, _Mapping]] = ..., copy_slots: _Optional[_Union[CopySlotsRequest, _Mapping]] = ..., release_slots: _Optional[_Union[ReleaseSlotsRequest, _Mapping]] = ..., get_outcomes: _Optional[_Union[GetOutcomesRequest, _Mapping]] = ..., get_name_use: _Optional[_Union[GetNameUseRequest, _Mapping]] = ...) -> None: ...
 
 class ShardResponse(_message.Message):
-    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity", "copy_slots", "release_slots", "get_outcomes")
+    __slots__ = ("request_id", "error", "shard_map_version", "more", "position", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity", "copy_slots", "release_slots", "get_outcomes", "get_name_use")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SHARD_MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +152,7 @@ class ShardResponse(_message.Message):
     COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
     RELEASE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     GET_OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    GET_NAME_USE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: _errors_pb2.ErrorDetail
     shard_map_version: int
@@ -171,7 +187,8 @@ class ShardResponse(_message.Message):
     copy_slots: CopySlotsResponse
     release_slots: ReleaseSlotsResponse
     get_outcomes: GetOutcomesResponse
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsResponse, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityResponse, _Mapping]] = ..., copy_slots: _Optional[_Union[CopySlotsResponse, _Mapping]] = ..., release_slots: _Optional[_Union[ReleaseSlotsResponse, _Mapping]] = ..., get_outcomes: _Optional[_Union[GetOutcomesResponse, _Mapping]] = ...) -> None: ...
+    get_name_use: GetNameUseResponse
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.ErrorDetail, _Mapping]] = ..., shard_map_version: _Optional[int] = ..., more: _Optional[bool] = ..., position: _Optional[int] = ..., takes_batches: _Optional[bool] = ..., batch: _Optional[_Iterable[bytes]] = ..., execute: _Optional[_Union[ExecuteResponse, _Mapping]] = ..., get: _Optional[_Union[GetResponse, _Mapping]] = ..., list: _Optional[_Union[ListResponse, _Mapping]] = ..., lookup: _Optional[_Union[ShardLookupResponse, _Mapping]] = ..., assign: _Optional[_Union[AssignResponse, _Mapping]] = ..., grant: _Optional[_Union[GrantCapacityResponse, _Mapping]] = ..., move: _Optional[_Union[MoveResponse, _Mapping]] = ..., release: _Optional[_Union[ReleaseResponse, _Mapping]] = ..., drain: _Optional[_Union[DrainResponse, _Mapping]] = ..., unassign: _Optional[_Union[UnassignResponse, _Mapping]] = ..., rebalance: _Optional[_Union[RebalanceResponse, _Mapping]] = ..., unit_count: _Optional[_Union[UnitCountResponse, _Mapping]] = ..., bulk_create: _Optional[_Union[BulkCreateResponse, _Mapping]] = ..., follow: _Optional[_Union[FollowResponse, _Mapping]] = ..., topic_units: _Optional[_Union[TopicUnitsResponse, _Mapping]] = ..., cut: _Optional[_Union[CutResponse, _Mapping]] = ..., mark_restore: _Optional[_Union[CutResponse, _Mapping]] = ..., restore: _Optional[_Union[RestoreResponse, _Mapping]] = ..., mark_drained: _Optional[_Union[MarkDrainedResponse, _Mapping]] = ..., attach_consumers: _Optional[_Union[AttachConsumersResponse, _Mapping]] = ..., detach_consumers: _Optional[_Union[DetachConsumersResponse, _Mapping]] = ..., use_topics: _Optional[_Union[UseTopicsResponse, _Mapping]] = ..., record_loads: _Optional[_Union[RecordLoadsResponse, _Mapping]] = ..., set_capacity: _Optional[_Union[SetCapacityResponse, _Mapping]] = ..., copy_slots: _Optional[_Union[CopySlotsResponse, _Mapping]] = ..., release_slots: _Optional[_Union[ReleaseSlotsResponse, _Mapping]] = ..., get_outcomes: _Optional[_Union[GetOutcomesResponse, _Mapping]] = ..., get_name_use: _Optional[_Union[GetNameUseResponse, _Mapping]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("commands", "issued_position", "consistency", "issued")
@@ -200,7 +217,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommandResult, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("command_id", "batch_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "admit_shadow", "unlist_shadow", "close_parent_gate", "reopen_parent_gate", "grow_shadows", "set_policies", "change_layout", "create_scalable_subscription", "delete_scalable_subscription", "seek_scalable_subscription", "register_scalable_consumer", "remove_scalable_consumer", "abandon_layout_change")
+    __slots__ = ("command_id", "batch_id", "create_tenant", "set_tenant_properties", "delete_tenant", "create_namespace", "set_namespace_properties", "delete_namespace", "create_topics", "set_topic_properties", "delete_topic", "grow_topic", "admit_shadow", "unlist_shadow", "rename_topic", "point_name", "close_parent_gate", "reopen_parent_gate", "grow_shadows", "set_policies", "change_layout", "create_scalable_subscription", "delete_scalable_subscription", "seek_scalable_subscription", "register_scalable_consumer", "remove_scalable_consumer", "abandon_layout_change")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +232,8 @@ class Command(_message.Message):
     GROW_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ADMIT_SHADOW_FIELD_NUMBER: _ClassVar[int]
     UNLIST_SHADOW_FIELD_NUMBER: _ClassVar[int]
+    RENAME_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    POINT_NAME_FIELD_NUMBER: _ClassVar[int]
     CLOSE_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     REOPEN_PARENT_GATE_FIELD_NUMBER: _ClassVar[int]
     GROW_SHADOWS_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +259,8 @@ class Command(_message.Message):
     grow_topic: GrowTopic
     admit_shadow: AdmitShadow
     unlist_shadow: UnlistShadow
+    rename_topic: RenameTopic
+    point_name: PointName
     close_parent_gate: CloseParentGate
     reopen_parent_gate: ReopenParentGate
     grow_shadows: GrowShadows
@@ -251,7 +272,7 @@ class Command(_message.Message):
     register_scalable_consumer: RegisterScalableConsumer
     remove_scalable_consumer: RemoveScalableConsumer
     abandon_layout_change: AbandonLayoutChange
-    def __init__(self, command_id: _Optional[bytes] = ..., batch_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., admit_shadow: _Optional[_Union[AdmitShadow, _Mapping]] = ..., unlist_shadow: _Optional[_Union[UnlistShadow, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., grow_shadows: _Optional[_Union[GrowShadows, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ..., abandon_layout_change: _Optional[_Union[AbandonLayoutChange, _Mapping]] = ...) -> None: ...
+    def __init__(self, command_id: _Optional[bytes] = ..., batch_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., admit_shadow: _Optional[_Union[AdmitShadow, _Mapping]] = ..., unlist_shadow: _Optional[_Union[UnlistShadow, _Mapping]] = ..., rename_topic: _Optional[_Union[RenameTopic, _Mapping]] = ..., point_name: _Optional[_Union[PointName, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., grow_shadows: _Optional[_Union[GrowShadows, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ..., abandon_layout_change: _Optional[_Union[AbandonLayoutChange, _Mapping]] = ...) -> None: ...
 
 class CreateTenant(_message.Message):
     __slots__ = ("name", "properties")
@@ -430,6 +451,24 @@ class UnlistShadow(_message.Message):
     shadow: str
     shadow_id: str
     def __init__(self, source: _Optional[str] = ..., shadow: _Optional[str] = ..., shadow_id: _Optional[str] = ...) -> None: ...
+
+class RenameTopic(_message.Message):
+    __slots__ = ("name", "new_name", "grace_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    GRACE_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    new_name: str
+    grace_ms: int
+    def __init__(self, name: _Optional[str] = ..., new_name: _Optional[str] = ..., grace_ms: _Optional[int] = ...) -> None: ...
+
+class PointName(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class GrowShadows(_message.Message):
     __slots__ = ("source", "source_id", "attempt", "partitions")
@@ -778,6 +817,22 @@ class KnownOutcome(_message.Message):
     outcome: bytes
     position: int
     def __init__(self, command_id: _Optional[bytes] = ..., outcome: _Optional[bytes] = ..., position: _Optional[int] = ...) -> None: ...
+
+class GetNameUseRequest(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class GetNameUseResponse(_message.Message):
+    __slots__ = ("use", "until_ms")
+    USE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    use: NameUse
+    until_ms: int
+    def __init__(self, use: _Optional[_Union[NameUse, str]] = ..., until_ms: _Optional[int] = ...) -> None: ...
 
 class GetRequest(_message.Message):
     __slots__ = ("names", "min_position", "subscriber_id")

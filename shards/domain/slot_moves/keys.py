@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import is_id
 from nextgen.kernel.routing.names import parse_topic
+from shards.domain.renames.names import FormerName
+from shards.domain.shadows.source import ShadowSource
 from shards.domain.slots.events import SlotRanges
-from shards.domain.states import StateKind
+from shards.domain.states import State, StateKind
+from shards.domain.topic import Topic
 
 _BY_ID_DIGITS = 4
 """Hexadecimal digits of an internal id that are its slot."""
@@ -18,6 +22,8 @@ MOVING_KINDS = (
     StateKind.SCALABLE_TOPIC,
     StateKind.TOPIC_LOADS,
     StateKind.SHADOW_SOURCE,
+    StateKind.TOPIC_NAME,
+    StateKind.FORMER_NAME,
     StateKind.ASSIGNMENT,
     StateKind.BROKER_SESSION,
 )
@@ -26,7 +32,14 @@ its units."""
 
 _BY_NAME = frozenset({StateKind.TENANT, StateKind.NAMESPACE, StateKind.BROKER_SESSION})
 _BY_TOPIC = frozenset(
-    {StateKind.TOPIC, StateKind.SCALABLE_TOPIC, StateKind.TOPIC_LOADS, StateKind.SHADOW_SOURCE}
+    {
+        StateKind.TOPIC,
+        StateKind.SCALABLE_TOPIC,
+        StateKind.TOPIC_LOADS,
+        StateKind.SHADOW_SOURCE,
+        StateKind.TOPIC_NAME,
+        StateKind.FORMER_NAME,
+    }
 )
 
 
@@ -41,10 +54,23 @@ def is_of_slots(ranges: SlotRanges, name: str) -> bool:
     return any(first <= slot <= last for first, last in ranges)
 
 
+def slot_of_state(kind: StateKind, key: str, state: State | None) -> int | None:
+    """Return the slot of ``state``, which is under ``key``; None for the shard's own kinds.
+
+    A topic and what goes with it belong to the slot in the topic's id, whatever its name is by now.
+    """
+    if isinstance(state, Topic | FormerName | ShadowSource):
+        slot = _slot_of_id(state.topic_id) if is_id(state.topic_id) else None
+        if slot is not None:
+            return slot
+    return slot_of_key(kind, key)
+
+
 def slot_of_key(kind: StateKind, key: str) -> int | None:
     """Return the slot of the state under ``key``; None for kinds that are the shard's own.
 
-    Units go by the slot in the id of their topic, everything else by its name.
+    Units go by the slot in the id of their topic, everything else by its name. Of a topic that was
+    renamed that is another slot than ``slot_of_state``.
     """
     if kind in _BY_TOPIC:
         # The routing key of a canonical base text; parsing it would cost thirty times as much.

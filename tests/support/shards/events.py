@@ -26,6 +26,14 @@ from shards.domain.broker_session import Endpoints
 from shards.domain.life import Life
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
+from shards.domain.renames.names import (
+    FormerName,
+    OldName,
+    TopicNameFreed,
+    TopicNamePointed,
+    TopicPointer,
+    TopicRenamed,
+)
 from shards.domain.scalable import events as scalable
 from shards.domain.scalable.vocabulary import ChangeKind, SubscriptionType
 from shards.domain.shadows import source as shadow_source
@@ -173,6 +181,7 @@ SHADOW_HISTORY: tuple[DomainEvent, ...] = (
 """A source that is growing, with a shadow in its own shard, and one that is gone."""
 
 CAME = "persistent://acme/orders/came"
+RENAMED_AND_CAME = "persistent://acme/orders/renamed-and-came"
 CAME_ROWS = (
     slots.SlotRow(
         StateKind.TENANT, "globex", tenant.Tenant("tenant-7", "globex", PROPERTIES, 3, Life.ACTIVE)
@@ -191,6 +200,28 @@ CAME_ROWS = (
         StateKind.SHADOW_SOURCE,
         CAME,
         shadow_source.ShadowSource(CAME, "topic-20", (1, 3), False, 2),
+    ),
+    slots.SlotRow(
+        StateKind.TOPIC,
+        RENAMED_AND_CAME,
+        topic.Topic(
+            "topic-21",
+            RENAMED_AND_CAME,
+            0,
+            2,
+            "ns-1",
+            TIME_MS,
+            (),
+            former_names=(OldName(f"{CAME}-old", TIME_MS + 9),),
+        ),
+    ),
+    slots.SlotRow(
+        StateKind.TOPIC_NAME, RENAMED_AND_CAME, TopicPointer(RENAMED_AND_CAME, "topic-21")
+    ),
+    slots.SlotRow(
+        StateKind.FORMER_NAME,
+        f"{CAME}-old",
+        FormerName(f"{CAME}-old", "topic-21", RENAMED_AND_CAME, TIME_MS + 9),
     ),
     slots.SlotRow(
         StateKind.ASSIGNMENT,
@@ -250,6 +281,61 @@ SLOT_HISTORY: tuple[DomainEvent, ...] = (
 )
 """Slots that came, left and came back, some that are gone but for a row, and some refused."""
 
+RENAMED = "persistent://acme/orders/renamed"
+RENAMED_AGAIN = "persistent://globex/lab/renamed-again"
+BEFORE_RENAME = "persistent://acme/orders/before"
+POINTED = "persistent://acme/orders/pointed"
+NAME_HISTORY: tuple[DomainEvent, ...] = (
+    TopicNamePointed(POINTED, "topic-30"),
+    TopicNamePointed(POINTED, "topic-31"),
+    TopicNamePointed(f"{POINTED}-nowhere", "topic-32"),
+    TopicNameFreed(f"{POINTED}-nowhere", "topic-32"),
+    topic.TopicCreated("topic-11", BEFORE_RENAME, 2, "ns-1", TIME_MS, PROPERTIES),
+    assignment.TopicAssigned(
+        "topic-11", "p1", f"{BEFORE_RENAME}-partition-1", 1, "broker-1", "s-2", "first_lookup"
+    ),
+    assignment.TopicUnassigned(
+        "topic-11", "p1", f"{BEFORE_RENAME}-partition-1", 1, assignment.REASON_RENAMED
+    ),
+    TopicNamePointed(BEFORE_RENAME, "topic-11"),
+    TopicRenamed(
+        BEFORE_RENAME,
+        "topic-11",
+        RENAMED,
+        "ns-1",
+        (OldName(BEFORE_RENAME, TIME_MS + 60_000),),
+        (),
+        2,
+        PROPERTIES,
+        2,
+        TIME_MS,
+    ),
+    topic.TopicPoliciesSet(RENAMED, "topic-11", POLICIES, 1),
+    TopicRenamed(
+        RENAMED,
+        "topic-11",
+        RENAMED_AGAIN,
+        "ns-7",
+        (OldName(RENAMED, TIME_MS + 120_000),),
+        (BEFORE_RENAME,),
+        2,
+        PROPERTIES,
+        4,
+        TIME_MS,
+        POLICIES,
+        1,
+    ),
+    assignment.TopicAssigned(
+        "topic-11", "p1", f"{RENAMED_AGAIN}-partition-1", 2, "broker-1", "s-2", "first_lookup"
+    ),
+    topic.TopicCreated("topic-12", f"{GONE}-renamed", 0, "ns-1", TIME_MS),
+    TopicRenamed(
+        f"{GONE}-renamed", "topic-12", GONE, "ns-1", (OldName(f"{GONE}-renamed", TIME_MS + 1),)
+    ),
+    topic.TopicDeleted(GONE, "topic-12", former_names=(f"{GONE}-renamed",)),
+)
+"""A topic that was renamed twice, one that is gone, and pointers to topics elsewhere."""
+
 HISTORY: tuple[DomainEvent, ...] = (
     shard.SlotsAdopted(((0, 8191), (9000, 16383)), 1),
     tenant.TenantCreated("tenant-1", "acme", PROPERTIES),
@@ -298,6 +384,7 @@ HISTORY: tuple[DomainEvent, ...] = (
     *SCALABLE_HISTORY,
     *SHADOW_HISTORY,
     *SLOT_HISTORY,
+    *NAME_HISTORY,
 )
 
 

@@ -11,6 +11,7 @@ from shards.domain import (
     tenant,
     topic,
 )
+from shards.domain.renames import names as topic_names
 from shards.domain.scalable import events as scalable
 from shards.domain.shadows import source as shadow_source
 from shards.domain.states import StateKind
@@ -23,6 +24,7 @@ EVENT_TYPES = {
     *get_args(tenant.TenantEvent),
     *get_args(namespace.NamespaceEvent),
     *get_args(topic.TopicEvent),
+    *get_args(topic_names.NameEvent),
     *get_args(parent_gate.ParentGateEvent),
     *get_args(assignment.AssignmentEvent),
     *get_args(broker_session.BrokerSessionEvent),
@@ -56,6 +58,7 @@ def test_states_are_loaded_once_per_kind_and_only_where_something_builds_on_them
     assert sorted(kind for kind, _ in loads) == [
         StateKind.ASSIGNMENT,
         StateKind.BROKER_SESSION,
+        StateKind.FORMER_NAME,
         StateKind.NAMESPACE,
         StateKind.PARENT_GATE,
         StateKind.SHADOW_SOURCE,
@@ -64,6 +67,7 @@ def test_states_are_loaded_once_per_kind_and_only_where_something_builds_on_them
         StateKind.TENANT_USAGE,
         StateKind.TOPIC,
         StateKind.TOPIC_LOADS,
+        StateKind.TOPIC_NAME,
         StateKind.TOTAL,
         StateKind.USAGE,
     ]

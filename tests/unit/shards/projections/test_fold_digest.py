@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Index, MetaData, Table, Text
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import Index, MetaData, Table, Text, text
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from nextgen.replication.view.database import driver_of, fingerprint
 from nextgen.replication.view.digest import plus, scan
@@ -26,13 +26,14 @@ from shards.projections.stored_view import (
     WITHOUT_LOADS,
     WITHOUT_MOVES,
     WITHOUT_PRUNING,
+    WITHOUT_RENAMES,
     WITHOUT_RESTORES,
     WITHOUT_SCALABLE_TOPICS,
     WITHOUT_SHADOWS,
     WITHOUT_TENANT_USAGE,
     open_view_store,
 )
-from shards.projections.tables import METADATA
+from shards.projections.tables import METADATA, SOURCE_OF_TOPIC
 from tests.support.shards.events import ENDPOINTS, HISTORY, TIME_MS, TOPIC, entries_of, record_of
 from tests.support.shards.world import MemoryView
 
@@ -212,6 +213,18 @@ ANNOUNCED = "announced_units"
 MOVES = "slot_moves"
 """A column of shard_meta that no earlier version had."""
 
+RENAMES = "former_names"
+"""A column of topics that no earlier version had, and a table that is not in them either."""
+
+MADE_LATER = (
+    "tenant_usage",
+    "scalable_topics",
+    "topic_loads",
+    "shadow_sources",
+    "topic_names",
+    "former_names",
+)
+
 LATEST_ADDED = {"shard_meta": ADDED["shard_meta"]}
 """Of ``ADDED``, those that the version without restores did not have."""
 
@@ -221,12 +234,12 @@ def _tables_without(
 ) -> MetaData:
     earlier = MetaData()
     for table in METADATA.sorted_tables:
-        if table.name in ("tenant_usage", "scalable_topics", "topic_loads", "shadow_sources"):
+        if table.name in MADE_LATER:
             continue
         columns = [
             column._copy()
             for column in table.columns
-            if column.name not in (*added.get(table.name, ()), ANNOUNCED, MOVES)
+            if column.name not in (*added.get(table.name, ()), ANNOUNCED, MOVES, RENAMES)
         ]
         for column in columns:
             if column.name in text_ids.get(table.name, ()):
@@ -265,13 +278,17 @@ def _tables_with_scalable_topics(*more: str) -> MetaData:
 
 
 def _tables_without_columns(columns: Mapping[str, str]) -> MetaData:
-    """Return the tables without one column of each of some."""
+    """Return the tables before topics were renamed, without one column of each of some."""
+    columns = {**columns, "topics": RENAMES}
     earlier = MetaData()
     for table in METADATA.sorted_tables:
         if table.name in columns:
             kept = [each._copy() for each in table.columns if each.name != columns[table.name]]
-            Table(table.name, earlier, *kept, sqlite_with_rowid=False)
-        else:
+            copy = Table(table.name, earlier, *kept, sqlite_with_rowid=False)
+            if table.name == "topics":
+                where = text(f"{SOURCE_OF_TOPIC} IS NOT NULL")
+                Index(SHADOW_INDEX, text(SOURCE_OF_TOPIC), copy.columns["name"], sqlite_where=where)
+        elif table.name not in ("topic_names", "former_names"):
             table.to_metadata(earlier)
     return earlier
 
@@ -287,6 +304,7 @@ EARLIER = {
     WITHOUT_SHADOWS: _tables_with_scalable_topics("topic_loads"),
     WITHOUT_ANNOUNCED: _tables_without_columns({"broker_sessions": ANNOUNCED, "shard_meta": MOVES}),
     WITHOUT_MOVES: _tables_without_columns({"shard_meta": MOVES}),
+    WITHOUT_RENAMES: _tables_without_columns({}),
 }
 COUNTED_TENANTS = (
     WITHOUT_RESTORES,
@@ -296,7 +314,9 @@ COUNTED_TENANTS = (
     WITHOUT_SHADOWS,
     WITHOUT_ANNOUNCED,
     WITHOUT_MOVES,
+    WITHOUT_RENAMES,
 )
+WITH_SHADOWS = (WITHOUT_ANNOUNCED, WITHOUT_MOVES, WITHOUT_RENAMES)
 VERSIONS = pytest.mark.parametrize(
     "version",
     EARLIER,
@@ -311,6 +331,7 @@ VERSIONS = pytest.mark.parametrize(
         "no shadows",
         "no announced capacities",
         "no moves of slots",
+        "no renames",
     ],
 )
 
@@ -323,18 +344,20 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     changed: dict[str, tuple[str, ...]] = (
         LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
     )
-    if version not in (WITHOUT_ANNOUNCED, WITHOUT_MOVES):
+    connection.execute("DROP TABLE topic_names")
+    connection.execute("DROP TABLE former_names")
+    if version not in WITH_SHADOWS:
         connection.execute("DROP TABLE shadow_sources")
         connection.execute(f"DROP INDEX {SHADOW_INDEX}")
-    if version not in (WITHOUT_SHADOWS, WITHOUT_ANNOUNCED, WITHOUT_MOVES):
+    if version not in (WITHOUT_SHADOWS, *WITH_SHADOWS):
         connection.execute("DROP TABLE topic_loads")
-    if version in (WITHOUT_LOADS, WITHOUT_SHADOWS, WITHOUT_ANNOUNCED, WITHOUT_MOVES):
+    if version in (WITHOUT_LOADS, WITHOUT_SHADOWS, *WITH_SHADOWS):
         changed = {}
     elif version == WITHOUT_PRUNING:
         changed = {"scalable_topics": ()}
     else:
         connection.execute("DROP TABLE scalable_topics")
-    for table in sorted({*changed, "broker_sessions", "shard_meta"}):
+    for table in sorted({*changed, "broker_sessions", "shard_meta", "topics"}):
         columns = [column.name for column in earlier.tables[table].columns]
         rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
         connection.execute(f"DROP TABLE {table}")
@@ -349,6 +372,8 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(
                 f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values
             )
+        for index in earlier.tables[table].indexes:
+            connection.execute(str(CreateIndex(index)))
     if version not in COUNTED_TENANTS:
         connection.execute("DROP TABLE tenant_usage")
     if not is_late:

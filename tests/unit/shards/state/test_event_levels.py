@@ -95,6 +95,9 @@ ELEVENTH_LEVEL = {
     "slots_refused",
     "slots_reclaimed",
     "slot_rows_removed",
+    "topic_name_pointed",
+    "topic_name_freed",
+    "topic_renamed",
 }
 LEVELS = [
     (1, FIRST_LEVEL),
