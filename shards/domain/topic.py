@@ -108,8 +108,11 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class TopicPropertiesSet:
+    """``topic_id`` is "" in a log from before topics were renamed."""
+
     name: str
     properties: Properties
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +377,7 @@ def _decide_set_properties(
             f"property {SHADOW_SOURCE_PROPERTY} of topic {command.name} is set at its creation "
             "and never changed",
         )
-    return Accepted((TopicPropertiesSet(command.name, command.properties),))
+    return Accepted((TopicPropertiesSet(command.name, command.properties, topic.topic_id),))
 
 
 def _decide_set_policies(

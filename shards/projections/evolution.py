@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from shards.domain import (
@@ -25,7 +26,7 @@ from shards.domain.scalable import events as scalable
 from shards.domain.scalable import loads as scalable_loads
 from shards.domain.scalable import state as scalable_state
 from shards.domain.shadows import source as shadow_source
-from shards.domain.slot_moves.keys import slot_of_state
+from shards.domain.slot_moves.keys import slot_of_change, slot_of_state
 from shards.domain.slots import events as slots
 from shards.domain.states import LoadStates, State, StateKind, States
 from shards.wire.event import DomainEvent
@@ -204,6 +205,7 @@ def _without_own(
 _DROPPED = replace(_FORMER, evolve=_without_own)
 
 _WITH_ROWS = frozenset({slots.SlotRowsCopied, slots.SlotRowsRemoved})
+_WITH_PARTS = _WITH_ROWS | {topic_names.TopicRenamed, topic.TopicDeleted}
 _ROWS = frozenset({slots.SlotRow, slots.SlotKey})
 _WITH_HOMES = (topic.Topic, topic_names.FormerName, shadow_source.ShadowSource)
 
@@ -217,10 +219,17 @@ _COUNTED = frozenset(
 """The kinds of objects whose number is kept. Rows that move count where they are stored."""
 
 
-def state_of(event: DomainEvent) -> tuple[StateKind, str]:
-    """Return kind and key of the state that ``event`` is about."""
+def slot_of(event: DomainEvent) -> int | None:
+    """Return the slot of what ``event`` is about, None if that is the shard itself or a gate."""
     route = ROUTES[event.__class__]
-    return route.kind, route.key(event)
+    return slot_of_change(route.kind, route.key(event), getattr(event, "topic_id", ""))
+
+
+def changes_of(event: DomainEvent) -> Iterator[tuple[StateKind, str, int | None]]:
+    """Yield kind, key and slot of each state that ``event`` changes, but for rows that move."""
+    topic_id = getattr(event, "topic_id", "")
+    for route, key, _ in chain(_own_parts(event), () if _has_rows(event) else _parts(event)):
+        yield route.kind, key, slot_of_change(route.kind, key, topic_id)
 
 
 def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
@@ -265,27 +274,32 @@ def _routed(
     Every key is noted in ``states``; in ``wanted``, the keys whose state has to be loaded.
     """
     for event in events:
-        route: Route | None = ROUTES[event.__class__]
-        while route is not None:
-            key = route.key(event)
+        own = _own_parts(event)
+        parts = chain(own, _parts(event)) if event.__class__ in _WITH_PARTS else own
+        for route, key, part in parts:
             known = states[route.kind]
             if key not in known:
                 known[key] = None
                 if not (route.is_birth or _is_first_assignment(event)):
                     wanted[route.kind].add(key)
-            yield route, key, event
-            route = route.also
-        for route, key, part in _parts(event):
-            known = states[route.kind]
-            if key not in known:
-                known[key] = None
-                wanted[route.kind].add(key)
             yield route, key, part
+
+
+def _own_parts(event: DomainEvent) -> Iterator[tuple[Route, str, Any]]:
+    """Yield an event with each of its routes."""
+    route: Route | None = ROUTES[event.__class__]
+    while route is not None:
+        yield route, route.key(event), event
+        route = route.also
+
+
+def _has_rows(event: DomainEvent) -> bool:
+    return event.__class__ in _WITH_ROWS
 
 
 def _parts(event: Any) -> Iterator[tuple[Route, str, Any]]:
     """Yield the parts of an event of which each changes a state of its own."""
-    if event.__class__ in _WITH_ROWS:
+    if _has_rows(event):
         for row in _moving_rows(event):
             yield _ROW_ROUTES[StateKind(row.kind)], row.key, row
     elif isinstance(event, topic_names.TopicRenamed):

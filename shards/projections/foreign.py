@@ -17,9 +17,9 @@ from typing import Final
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from shards.domain.shard import NO_SLOTS, SHARD_KEY, Shard, ShardSelf
-from shards.domain.slot_moves.keys import slot_of_key
+from shards.domain.slot_moves.keys import is_by_id, slot_of_key, slot_of_state
 from shards.domain.slots.events import SlotRanges, united, without
-from shards.domain.states import StateKind
+from shards.domain.states import State, StateKind
 from shards.projections.rows import Query, read_states
 from shards.projections.tables import SHARD_META
 
@@ -29,6 +29,7 @@ _SLOT_OF_ROW: Final = {
     StateKind.NAMESPACE: "substr(namespace_id, 1, 4)",
     StateKind.TOPIC: _PACKED_SLOT,
     StateKind.SHADOW_SOURCE: _PACKED_SLOT,
+    StateKind.FORMER_NAME: _PACKED_SLOT,
     StateKind.ASSIGNMENT: "substr(key, 1, 4)",
 }
 """The slot of a row as four digits: an internal id begins with the slot it was made in."""
@@ -52,15 +53,23 @@ class ForeignSlots:
         return f" AND {_SLOT_OF_ROW[kind]} NOT IN {slots}", (_digits_of(self.ranges),)
 
     def has(self, kind: StateKind, key: str) -> bool:
-        """Return whether the row under ``key`` is foreign."""
-        if not self.ranges:
+        """Return whether the row under ``key`` is foreign, of a kind whose keys say their slots."""
+        assert not is_by_id(kind), f"the slot of a {kind.value} is in its row"
+        return bool(self.ranges) and self._has(slot_of_key(kind, key))
+
+    def has_state(self, kind: StateKind, key: str, state: State | None) -> bool:
+        """Return whether ``state``, which is under ``key``, is of a foreign row. That there is
+        nothing under a topic's name is foreign to nobody."""
+        if not self.ranges or (state is None and is_by_id(kind)):
             return False
-        slot = slot_of_key(kind, key)
-        return slot is not None and _map_of(self.ranges)[slot] == 1
+        return self._has(slot_of_state(kind, key, state))
 
     def without(self, kind: StateKind, keys: Iterable[str]) -> list[str]:
-        """Return those of ``keys`` whose rows are not foreign, in their order."""
+        """Return those of ``keys`` whose rows are not foreign, in their order; as ``has``."""
         return [key for key in keys if not self.has(kind, key)]
+
+    def _has(self, slot: int | None) -> bool:
+        return slot is not None and _map_of(self.ranges)[slot] == 1
 
 
 NONE_FOREIGN: Final = ForeignSlots(())

@@ -1,7 +1,8 @@
 """Reads the rows of some slots out of a view, kind by kind, in slices of bounded cost.
 
-Topics are stored by name, so all of them are looked at; units lie together, by the slot that their
-key begins with. What is read is committed: nothing that is pending is in it.
+Topics are stored by name, so all of them are looked at, and go by the slot in their ids; units lie
+together, by the slot that their key begins with. What is read is committed: nothing that is pending
+is in it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-from shards.domain.slot_moves.keys import MOVING_KINDS, slot_of_key
+from shards.domain.slot_moves.keys import MOVING_KINDS, is_by_id, slot_of_key, slot_of_state
 from shards.domain.slots.events import SCAN_DONE, SlotRanges, SlotRow
-from shards.domain.states import StateKind
+from shards.domain.states import State, StateKind
 from shards.projections.rows import MAPPINGS, Query, read_states
-from shards.projections.tables import TOPICS
 
 KEYS_LOOKED_AT = 1_024
 """Keys in one slice: less than a millisecond. Where all are wanted, most are read again."""
 
-_TOPIC_KEYS = f"SELECT name, topic_id FROM {TOPICS.name} WHERE name > ? ORDER BY name LIMIT ?"
+_KEYS_WITH_IDS = "SELECT name, topic_id FROM {} WHERE name > ? ORDER BY name LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,30 @@ class SlotScan:
         for first, last in ranges:
             self._wanted[first : last + 1] = b"\x01" * (last + 1 - first)
 
-    def has(self, kind: StateKind, key: str) -> bool:
-        """Return whether the state under ``key`` is of one of the slots."""
-        slot = slot_of_key(kind, key)
+    def wants(self, slot: int | None) -> bool:
+        """Return whether the rows of a slot are scanned for; None is no slot."""
         return slot is not None and self._wanted[slot] == 1
+
+    def has(self, kind: StateKind, key: str) -> bool:
+        """Return whether the state under ``key`` is of one of the slots, as far as the key says."""
+        return self.wants(slot_of_key(kind, key))
+
+    def rows(self, keys: Iterable[tuple[StateKind, str]]) -> list[SlotRow]:
+        """Return the committed states under ``keys``, None where there is none of the slots."""
+        by_kind: dict[StateKind, list[str]] = {}
+        for kind, key in keys:
+            by_kind.setdefault(kind, []).append(key)
+        return [
+            SlotRow(kind, key, self._own(kind, key, state))
+            for kind, wanted in by_kind.items()
+            for key, state in read_states(self._query, kind, wanted).items()
+        ]
+
+    def _own(self, kind: StateKind, key: str, state: State | None) -> State | None:
+        """Return ``state`` unless another topic has come to its key since it was of the slots."""
+        if state is None or not is_by_id(kind) or self.wants(slot_of_state(kind, key, state)):
+            return state
+        return None
 
     def slice(self, place: ScanPlace, keys_max: int) -> ScanSlice:
         """Return up to ``keys_max`` keys behind ``place``, in order; ``place`` is not done."""
@@ -79,8 +99,9 @@ class SlotScan:
     def _keys(self, kind: StateKind, after: str) -> list[tuple[str, bool]]:
         """Return the next keys of a kind that is stored by name, and whether each is wanted."""
         wanted = self._wanted
-        if kind is StateKind.TOPIC:
-            rows = self._query(_TOPIC_KEYS, (after, KEYS_LOOKED_AT))
+        mapping = MAPPINGS[kind]
+        if is_by_id(kind):
+            rows = self._query(_KEYS_WITH_IDS.format(mapping.table), (after, KEYS_LOOKED_AT))
             # The slot in a packed id costs a tenth of what hashing the name does.
             return [
                 (name, wanted[packed[0] << 8 | packed[1]] == 1)
@@ -88,7 +109,6 @@ class SlotScan:
                 else (name, self.has(kind, name))
                 for name, packed in rows
             ]
-        mapping = MAPPINGS[kind]
         statement = f"{mapping.select_keys} WHERE {mapping.key} > ? ORDER BY {mapping.key} LIMIT ?"
         rows = self._query(statement, (after, KEYS_LOOKED_AT))
         return [(key, self.has(kind, key)) for (key,) in rows]
@@ -106,18 +126,6 @@ class SlotScan:
                 rows = self._query(statement, (max(after, start), end, keys_max - len(keys)))
                 keys += [key for (key,) in rows]
         return keys
-
-
-def read_slot_rows(query: Query, keys: Iterable[tuple[StateKind, str]]) -> list[SlotRow]:
-    """Return the committed states under ``keys``, None where there is none."""
-    by_kind: dict[StateKind, list[str]] = {}
-    for kind, key in keys:
-        by_kind.setdefault(kind, []).append(key)
-    return [
-        SlotRow(kind, key, state)
-        for kind, wanted in by_kind.items()
-        for key, state in read_states(query, kind, wanted).items()
-    ]
 
 
 def _at(kind: StateKind, after: str) -> ScanPlace:

@@ -38,7 +38,7 @@ from shards.domain.slot_moves.keys import MOVING_KINDS
 from shards.domain.slots.events import SCAN_DONE, SlotRanges, within
 from shards.domain.states import StateKind
 from shards.projections.rows import Query
-from shards.slots.slot_scan import ScanPlace, SlotScan, read_slot_rows
+from shards.slots.slot_scan import ScanPlace, SlotScan
 from shards.slots.touched_keys import TouchedKeys, TouchedScan
 from shards.slots.unit_counts import count_units
 from shards.state.shard_state import ShardState
@@ -206,7 +206,7 @@ class SlotSource:
             least_epoch=outgoing.least_epoch,
         )
         for some in _chunks(list(touched.found.keys)):
-            answer.rows.extend(map(to_row, read_slot_rows(self._query, some)))
+            answer.rows.extend(map(to_row, scan.rows(some)))
             await asyncio.sleep(0)
         self._state.term.check()
         return answer
@@ -234,7 +234,7 @@ class SlotSource:
             )
             room.clear()
             for some in _chunks(list(touched.keys)):
-                for row in read_slot_rows(self._query, some):
+                for row in scan.rows(some):
                     room.take(to_row(row))
                 await asyncio.sleep(0)
             if room.has_bytes_left or keys_max == 1:
@@ -249,18 +249,18 @@ class SlotSource:
             self._state.term.check()
             found = scan.slice(place, room.rows_left)
             looked_at += found.looked_at
-            added = await self._add(room, [(found.kind, key) for key in found.keys])
+            added = await self._add(room, scan, [(found.kind, key) for key in found.keys])
             if added < len(found.keys):
                 return ScanPlace(found.kind.value, found.keys[added - 1])
             place = found.next
             await asyncio.sleep(0)
         return place
 
-    async def _add(self, room: _Room, keys: Sequence[tuple[StateKind, str]]) -> int:
+    async def _add(self, room: _Room, scan: SlotScan, keys: Sequence[tuple[StateKind, str]]) -> int:
         """Add the rows under ``keys``, in order, while there is room; return how many."""
         added = 0
         for some in _chunks(keys):
-            for row in read_slot_rows(self._query, some):
+            for row in scan.rows(some):
                 if added and not room.is_left:
                     return added
                 room.take(to_row(row))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nextgen.kernel.routing.names import Unit
@@ -12,9 +11,9 @@ from shards.domain.assignment import unit_key
 from shards.domain.scalable.events import SegmentStorageRemoved
 from shards.domain.slots.events import SlotsReleased
 from shards.domain.states import StateKind
-from shards.projections.evolution import ROUTES, Route
+from shards.projections.evolution import changes_of
 from shards.slots.slot_scan import SlotScan
-from shards.wire.event import DomainEvent, decode_events
+from shards.wire.event import decode_events
 
 _EVENTS_AT_ONCE = 1_000
 _BYTES_AT_ONCE = 1024 * 1024
@@ -81,16 +80,11 @@ class TouchedScan:
                 if event.move_id == self._move_id:
                     self.found.released_at = position
                 continue
-            for kind, key in _changed(event):
-                if self._scan.has(kind, key):
+            for kind, key, slot in changes_of(event):
+                if self._scan.wants(slot):
                     self.found.keys[kind, key] = None
-
-
-def _changed(event: DomainEvent) -> Iterator[tuple[StateKind, str]]:
-    route: Route | None = ROUTES[event.__class__]
-    while route is not None:
-        yield route.kind, route.key(event)
-        route = route.also
-    if isinstance(event, SegmentStorageRemoved):
-        # The fold removes the segment's assignment with it.
-        yield StateKind.ASSIGNMENT, unit_key(event.topic_id, Unit.segment(event.segment_id).text)
+            if isinstance(event, SegmentStorageRemoved):
+                # The fold removes the segment's assignment with it.
+                key = unit_key(event.topic_id, Unit.segment(event.segment_id).text)
+                if self._scan.has(StateKind.ASSIGNMENT, key):
+                    self.found.keys[StateKind.ASSIGNMENT, key] = None

@@ -22,7 +22,7 @@ from nextgen.kernel.events.levels import EVENT_LEVEL_UNREPORTED
 from nextgen.kernel.limits.cluster import SHARD_PENDING_RECORDS_MAX
 from nextgen.replication.ports import Commit, Record, ReplicatedLog
 from shards.domain.states import StateKind, States
-from shards.projections.evolution import evolve_all, state_of
+from shards.projections.evolution import evolve_all, slot_of
 from shards.state.command_outcomes import CommandOutcomes, PendingOutcome
 from shards.state.event_levels import level_of, not_known
 from shards.state.shard_slots import ShardSlots
@@ -168,7 +168,7 @@ class Proposer:
     def _check_slots(self, events: Sequence[DomainEvent]) -> None:
         """Refuse events about slots that are not the shard's."""
         try:
-            self._slots.check_states(map(state_of, events))
+            self._slots.check_all(map(slot_of, events))
         except StaleShardMap as refusal:
             self.refused_for_slots += 1
             _logger.warning("not decided here", shard=self._term.shard_id, why=str(refusal))

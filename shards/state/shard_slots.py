@@ -9,9 +9,7 @@ from nextgen.kernel.errors import StaleShardMap
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
 from shards.domain.shard import NO_SLOTS, Shard
-from shards.domain.slot_moves.keys import slot_of_key
 from shards.domain.slots.events import IncomingSlots, OutgoingSlots
-from shards.domain.states import StateKind
 from shards.projections.foreign import NONE_FOREIGN, ForeignSlots, foreign_slots
 from shards.projections.slot_refusal import slot_refusal
 from shards.state.state_reads import StateReads
@@ -76,8 +74,8 @@ class ShardSlots:
         """Check that the slot of ``routing_key`` belongs to this shard; raises as ``check``."""
         self.check(slot_of(routing_key))
 
-    def check_states(self, states: Iterable[tuple[StateKind, str]]) -> None:
-        """Check that the slots of states belong to this shard; raises as ``check``.
+    def check_all(self, slots: Iterable[int | None]) -> None:
+        """Check that slots belong to this shard, None to none; raises as ``check``.
 
         Nothing is checked in a shard that never took part in a move: what it has was its own when
         the request began.
@@ -86,8 +84,7 @@ class ShardSlots:
         if own is None or not own.has_moved:
             return
         owned = self.owned()
-        for kind, key in states:
-            slot = slot_of_key(kind, key)
+        for slot in slots:
             if slot is not None and not owned[slot]:
                 raise self.refusal(slot)
 

@@ -16,6 +16,8 @@ from shards.domain.scalable.loads import TopicLoads
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.shadows.source import ShadowSource
 from shards.domain.shard import SHARD_KEY, Shard
+from shards.domain.slot_moves.keys import slot_of_state
+from shards.domain.slots.events import has_slot
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
@@ -59,11 +61,13 @@ class StateReads:
         return self._one(StateKind.NAMESPACE, name, Namespace)
 
     def load_topic(self, base_text: str) -> Topic | None:
-        return self._one(StateKind.TOPIC, base_text, Topic)
+        """Return the topic of that name; None for a row of a slot that moves, under a name that
+        became the topic's."""
+        return self._own(self._one(StateKind.TOPIC, base_text, Topic))
 
     def load_topics(self, base_texts: Sequence[str]) -> list[Topic | None]:
-        """Return topics by ``TopicName.base_text``, in the same order."""
-        return self._many(StateKind.TOPIC, base_texts, Topic)
+        """Return topics by ``TopicName.base_text``, in the same order, as ``load_topic``."""
+        return [self._own(topic) for topic in self._many(StateKind.TOPIC, base_texts, Topic)]
 
     def load_scalable(self, base_text: str) -> ScalableTopic | None:
         """Return the layout of a scalable topic, None of another topic."""
@@ -104,6 +108,14 @@ class StateReads:
     def total(self, kind: StateKind) -> int:
         """Return how many tenants, namespaces or topics the shard has."""
         return self._one(StateKind.TOTAL, kind.value, int) or 0
+
+    def _own(self, topic: Topic | None) -> Topic | None:
+        # Of any other topic the caller has checked the slot, by its name.
+        if topic is None or not topic.is_renamed:
+            return topic
+        slot, own = slot_of_state(StateKind.TOPIC, topic.name, topic), self.load_shard()
+        is_own = own is None or slot is None or has_slot(own.ranges, slot)
+        return topic if is_own else None
 
     def _one(self, kind: StateKind, key: str, of_type: type[S]) -> S | None:
         state = self.load(kind, (key,))[key]

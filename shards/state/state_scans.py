@@ -207,4 +207,4 @@ class StateScans:
         if not foreign:
             return self._cache.pending(kind)
         pending = self._cache.pending(kind)
-        return ((key, state) for key, state in pending if not foreign.has(kind, key))
+        return ((key, state) for key, state in pending if not foreign.has_state(kind, key, state))

@@ -97,24 +97,14 @@ class ViewLook:
     def _states(self, kind: Kind, selection: Selection) -> Iterator[Sequence[State]]:
         if kind == KIND_ASSIGNMENT:
             if selection.names:
-                return _named_assignments(self._query, self._own_topics(selection.names))
+                return self._own_units(_named_assignments(self._query, selection.names))
             return self._own_units(_assignments_with_prefix(self._query, selection.prefix))
         of_kind = KINDS[kind]
         if selection.names:
-            return _named(self._query, of_kind, self._foreign.without(of_kind, selection.names))
+            return self._own(_named(self._query, of_kind, selection.names), of_kind)
         return self._own(_with_prefix(self._query, of_kind, selection.prefix), of_kind)
 
     # Foreign rows are left out behind the reads: a page may be short, and the next one follows.
-
-    def _own_topics(self, units: Sequence[str]) -> Sequence[str]:
-        if not self._foreign:
-            return units
-        topics = [(unit, topic) for unit in units if (topic := _topic_of(unit)) is not None]
-        return [
-            unit
-            for unit, topic in topics
-            if not self._foreign.has(StateKind.TOPIC, topic.base_text)
-        ]
 
     def _own_units(self, pages: Iterator[Sequence[State]]) -> Iterator[Sequence[State]]:
         if not self._foreign:
@@ -137,7 +127,7 @@ class ViewLook:
                 state
                 for state in page
                 if isinstance(state, Tenant | Namespace | Topic | ScalableTopic)
-                and not self._foreign.has(kind, state.name)
+                and not self._foreign.has_state(kind, state.name, state)
             ]
             for page in pages
         )

@@ -315,7 +315,7 @@ class TopicCreated(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., namespace_id: _Optional[str] = ...) -> None: ...
 
 class TopicPropertiesSet(_message.Message):
-    __slots__ = ("name", "properties")
+    __slots__ = ("name", "properties", "topic_id")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -325,9 +325,11 @@ class TopicPropertiesSet(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     properties: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class TopicDeleted(_message.Message):
     __slots__ = ("name", "topic_id", "partitions", "forced", "former_names")

@@ -30,6 +30,9 @@ MOVING_KINDS = (
 """The kinds that go along with their slots, in the order in which they are copied: a topic before
 its units."""
 
+_WITH_HOMES = frozenset({StateKind.TOPIC, StateKind.SHADOW_SOURCE, StateKind.FORMER_NAME})
+"""Kinds that go by the slot in a topic's id, whatever the topic is called."""
+
 _BY_NAME = frozenset({StateKind.TENANT, StateKind.NAMESPACE, StateKind.BROKER_SESSION})
 _BY_TOPIC = frozenset(
     {
@@ -59,18 +62,30 @@ def slot_of_state(kind: StateKind, key: str, state: State | None) -> int | None:
 
     A topic and what goes with it belong to the slot in the topic's id, whatever its name is by now.
     """
-    if isinstance(state, Topic | FormerName | ShadowSource):
-        slot = _slot_of_id(state.topic_id) if is_id(state.topic_id) else None
+    topic_id = state.topic_id if isinstance(state, Topic | FormerName | ShadowSource) else ""
+    return slot_of_change(kind, key, topic_id)
+
+
+def slot_of_change(kind: StateKind, key: str, topic_id: str) -> int | None:
+    """Return the slot of the state under ``key`` that an event about ``topic_id`` changes; "" if
+    the event says no topic, or is older than renames."""
+    if kind in _WITH_HOMES and is_id(topic_id):
+        slot = _slot_of_id(topic_id)
         if slot is not None:
             return slot
     return slot_of_key(kind, key)
 
 
+def is_by_id(kind: StateKind) -> bool:
+    """Return whether a key of the kind alone does not say the slot of what is under it."""
+    return kind in _WITH_HOMES
+
+
 def slot_of_key(kind: StateKind, key: str) -> int | None:
     """Return the slot of the state under ``key``; None for kinds that are the shard's own.
 
-    Units go by the slot in the id of their topic, everything else by its name. Of a topic that was
-    renamed that is another slot than ``slot_of_state``.
+    Units go by the slot in the id of their topic, everything else by its name. A topic that was
+    renamed, and what goes with it, is of another slot: ``slot_of_state``.
     """
     if kind in _BY_TOPIC:
         # The routing key of a canonical base text; parsing it would cost thirty times as much.

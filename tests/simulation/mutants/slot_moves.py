@@ -53,7 +53,7 @@ MUTANTS = (
             Edit(
                 Proposer,
                 "_check_slots",
-                "self._slots.check_states(map(state_of, events))",
+                "self._slots.check_all(map(slot_of, events))",
                 "pass",
             ),
         ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nextgen.replication.ports import Entry, Record
 from protos.nextgen.v1.events_pb2 import DecidedCommand
 from shards.domain.shard import SlotsAdopted
-from shards.domain.slot_moves.keys import MOVING_KINDS, slot_of_key
+from shards.domain.slot_moves.keys import MOVING_KINDS, slot_of_key, slot_of_state
 from shards.domain.slots.events import (
     SlotRanges,
     SlotRowsCopied,
@@ -19,7 +19,7 @@ from shards.domain.slots.events import (
     SlotsReleased,
 )
 from shards.domain.states import StateKind
-from shards.projections.evolution import ROUTES, Route
+from shards.projections.evolution import changes_of
 from shards.projections.rows import MAPPINGS, query_of, read_states
 from shards.wire.event import DomainEvent, decode_events, encode_decided
 from tests.support.logs.memory_log import MemoryLog
@@ -140,8 +140,11 @@ def rows_of(view: MemoryView, ranges: SlotRanges) -> Rows:
     for kind in MOVING_KINDS:
         mapping = MAPPINGS[kind]
         keys = [key for (key,) in query(mapping.select_keys)]
-        wanted = [key for key in keys if is_within(kind, key, ranges)]
-        rows.update(((kind, key), state) for key, state in read_states(query, kind, wanted).items())
+        rows.update(
+            ((kind, key), state)
+            for key, state in read_states(query, kind, keys).items()
+            if _is_in(slot_of_state(kind, key, state), ranges)
+        )
     return rows
 
 
@@ -195,15 +198,13 @@ def difference(expected: Rows, found: Rows) -> list[str]:
 
 
 def _is_of(event: DomainEvent, ranges: SlotRanges) -> bool:
-    route: Route | None = ROUTES[event.__class__]
-    while route is not None:
-        if is_within(route.kind, route.key(event), ranges):
-            return True
-        route = route.also
-    return False
+    return any(_is_in(slot, ranges) for _, _, slot in changes_of(event))
 
 
 def is_within(kind: StateKind, key: str, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Return whether the state under ``key`` is of one of the slots."""
-    slot = slot_of_key(kind, key)
+    """Return whether a key's state is of one of the slots, unless it is a renamed topic's."""
+    return _is_in(slot_of_key(kind, key), ranges)
+
+
+def _is_in(slot: int | None, ranges: Sequence[tuple[int, int]]) -> bool:
     return slot is not None and any(first <= slot <= last for first, last in ranges)

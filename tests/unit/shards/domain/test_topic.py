@@ -90,7 +90,7 @@ def test_what_can_never_be_a_topic_is_rejected(command, code):
 def test_setting_properties_replaces_them_all_and_moves_the_version():
     decision = decide(given_events(CREATED), SetTopicProperties(NAME, (), 1))
 
-    assert decision == Accepted((TopicPropertiesSet(NAME, ()),))
+    assert decision == Accepted((TopicPropertiesSet(NAME, (), "t-1"),))
     after = fold(evolve, given_events(CREATED), decision.events)
     assert after == Topic("t-1", NAME, 4, 2, "ns-1", 1_000, ())
 

@@ -1,4 +1,7 @@
-"""Two views between which slots move are, together, one view that has everything."""
+"""Two views between which slots move are, together, one view that has everything.
+
+Topics are renamed meanwhile, to names of either shard: their rows go by the slots in their ids.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,15 @@ from shards.domain.assignment import TopicAssigned, TopicUnassigned
 from shards.domain.broker_session import BrokerSessionEnded, BrokerSessionEstablished, Endpoints
 from shards.domain.namespace import NamespaceCreated, NamespaceDeleted, NamespacePropertiesSet
 from shards.domain.parent_gate import ParentKind
+from shards.domain.renames.names import (
+    FormerName,
+    OldName,
+    TopicNameFreed,
+    TopicNamePointed,
+    TopicRenamed,
+)
 from shards.domain.shard import SHARD_KEY, Shard, SlotsAdopted
-from shards.domain.slot_moves.keys import MOVING_KINDS, slot_of_key
+from shards.domain.slot_moves.keys import MOVING_KINDS, slot_of_key, slot_of_state
 from shards.domain.slots.events import (
     SCAN_DONE,
     CountedUnits,
@@ -37,10 +47,10 @@ from shards.domain.slots.events import (
     united,
     without,
 )
-from shards.domain.states import StateKind
+from shards.domain.states import State, StateKind
 from shards.domain.tenant import TenantCreated, TenantDeleted, TenantPropertiesSet
 from shards.domain.topic import TopicCreated, TopicDeleted, TopicPropertiesSet
-from shards.projections.evolution import state_of
+from shards.projections.evolution import changes_of
 from shards.projections.fold import fold
 from shards.projections.foreign import read_foreign
 from shards.projections.reading import (
@@ -75,7 +85,7 @@ def id_of(name: str, generation: int) -> str:
 
 
 class Site:
-    """One shard's log and view. ``touched`` are the keys of moving kinds by the event's number."""
+    """One shard's log and view. ``touched`` has what each event changed, and its slot, in order."""
 
     def __init__(self, ranges: SlotRanges) -> None:
         self.view = MemoryView()
@@ -83,7 +93,7 @@ class Site:
         self.digest = 0
         self.position = 0
         self.records: list[Any] = []
-        self.touched: list[tuple[StateKind, str]] = []
+        self.touched: list[Change] = []
         self.apply(SlotsAdopted(ranges, 1))
 
     @property
@@ -106,23 +116,34 @@ class Site:
         self.records.append(record)
         self.position += len(events)
         for event in events:
-            self.touched.append(state_of(event))
+            self.touched += changes_of(event)
             if isinstance(event, TopicDeleted):
                 # Its epochs go with it.
-                self.touched.append((StateKind.ASSIGNMENT, f"{event.topic_id}/"))
+                unit = f"{event.topic_id}/"
+                slot = slot_of_key(StateKind.ASSIGNMENT, unit)
+                self.touched.append((StateKind.ASSIGNMENT, unit, slot))
 
     def rows_of(self, kind: StateKind, slots: SlotRanges) -> list[SlotRow]:
         """Return the rows of ``kind`` in ``slots``, by key, whoever has the slots."""
         mapping = MAPPINGS[kind]
         rows = [(row[0], mapping.from_row(row)) for row in self.query(mapping.select)]
-        found = [SlotRow(kind, key, state) for key, state in rows if _is_in(slots, kind, key)]
+        found = [
+            SlotRow(kind, key, state) for key, state in rows if _is_in(slots, kind, key, state)
+        ]
         return sorted(found, key=lambda row: row.key)
 
-    def states_of(self, keys: Sequence[tuple[StateKind, str]]) -> tuple[SlotRow, ...]:
+    def states_of(
+        self, keys: Sequence[tuple[StateKind, str]], slots: SlotRanges
+    ) -> tuple[SlotRow, ...]:
+        """Return what is under the keys, of the slots alone."""
+        found = [(kind, key, self.state_of(kind, key)) for kind, key in dict.fromkeys(keys)]
         return tuple(
-            SlotRow(kind, key, read_states(self.query, kind, (key,))[key])
-            for kind, key in dict.fromkeys(keys)
+            SlotRow(kind, key, state if _is_in(slots, kind, key, state) else None)
+            for kind, key, state in found
         )
+
+    def state_of(self, kind: StateKind, key: str) -> Any:
+        return read_states(self.query, kind, (key,))[key]
 
     def sums(self, kind: StateKind) -> Counter[str]:
         return Counter({row[0]: row[1] for row in self.query(MAPPINGS[kind].select)})
@@ -131,8 +152,11 @@ class Site:
         self.view.close()
 
 
-def _is_in(slots: SlotRanges, kind: StateKind, key: str) -> bool:
-    slot = slot_of_key(kind, key)
+Change = tuple[StateKind, str, int | None]
+
+
+def _is_in(slots: SlotRanges, kind: StateKind, key: str, state: State | None = None) -> bool:
+    slot = slot_of_state(kind, key, state)
     return slot is not None and has_slot(slots, slot)
 
 
@@ -195,11 +219,69 @@ class Cluster:
 
     def decide(self, kind: StateKind, key: str, *events: Any) -> None:
         """Commit ``events`` about one state where its slot is, unless that is nowhere."""
-        if _is_in(self.frozen, kind, key):
+        slot = slot_of_state(kind, key, self.whole.state_of(kind, key))
+        assert slot is not None, "it is a kind that moves"
+        if not has_slot(self.frozen, slot):
+            self._owner(slot).apply(*events)
+            self.whole.apply(*events)
+
+    def _owner(self, slot: int) -> Site:
+        (owner,) = [site for site in self.sites.values() if has_slot(site.own.ranges, slot)]
+        return owner
+
+    @property
+    def now_ms(self) -> int:
+        return TIME_MS + self.generation
+
+    def leads(self, name: str) -> bool:
+        """Return whether ``name`` is a former one that leads to a topic still."""
+        former = self.whole.state_of(StateKind.FORMER_NAME, name)
+        return former is not None and former.until_ms > self.now_ms
+
+    def create_topic(self, name: str) -> None:
+        """Create it where its name's slot is; what is known of its name there is over."""
+        slot = slot_of(name.partition("://")[2])
+        if has_slot(self.frozen, slot) or self.leads(name):
             return
-        owners = [site for site in self.sites.values() if _is_in(site.own.ranges, kind, key)]
-        assert len(owners) == 1, "a slot has one owner"
-        owners[0].apply(*events)
+        owner = self._owner(slot)
+        known = [owner.state_of(kind, name) for kind in (StateKind.TOPIC_NAME, StateKind.TOPIC)]
+        freed = {each.topic_id for each in known if each is not None}
+        events = [
+            *(TopicNameFreed(name, topic_id) for topic_id in sorted(freed)),
+            TopicCreated(id_of(name, self.generation), name, 0, "ns-id", TIME_MS),
+        ]
+        owner.apply(*events)
+        self.whole.apply(*events)
+
+    def rename(self, name: str, new_name: str, grace_ms: int) -> None:
+        """Rename a topic in its home, behind a pointer where the new name's slot is."""
+        self.generation += 1
+        topic = self.whole.state_of(StateKind.TOPIC, name)
+        is_taken = self.whole.state_of(StateKind.TOPIC, new_name) is not None
+        if topic is None or is_taken or self.leads(new_name):
+            return
+        home = int(topic.topic_id[:4], 16)
+        there = slot_of(new_name.partition("://")[2])
+        if has_slot(self.frozen, home) or has_slot(self.frozen, there):
+            return
+        pointed = TopicNamePointed(new_name, topic.topic_id)
+        self._owner(there).apply(pointed)
+        self.whole.apply(pointed)
+        events: list[Any] = []
+        unit = self.whole.state_of(StateKind.ASSIGNMENT, f"{topic.topic_id}/")
+        if unit is not None and unit.is_assigned:
+            events.append(TopicUnassigned(topic.topic_id, "", name, unit.epoch, "renamed"))
+        if self.whole.state_of(StateKind.TOPIC_NAME, name) is None:
+            events.append(TopicNamePointed(name, topic.topic_id))
+        former = [each for each in topic.former_names if each.until_ms > self.now_ms]
+        dropped = {each.name for each in topic.former_names} - {each.name for each in former}
+        former.append(OldName(name, self.now_ms + grace_ms))
+        events.append(
+            TopicRenamed(
+                name, topic.topic_id, new_name, "ns-id", tuple(former), tuple(sorted(dropped))
+            )
+        )
+        self._owner(home).apply(*events)
         self.whole.apply(*events)
 
     def change(self, kind: StateKind, key: str, variant: int) -> None:
@@ -227,8 +309,7 @@ class Cluster:
                     NamespaceDeleted(key, present.namespace_id) if variant % 3 == 0 else changed,
                 )
             case StateKind.TOPIC, None:
-                topic_id = id_of(key, self.generation)
-                self.decide(kind, key, TopicCreated(topic_id, key, 0, "ns-id", TIME_MS))
+                self.create_topic(key)
             case StateKind.TOPIC, topic:
                 self._change_topic(topic, variant)
             case StateKind.BROKER_SESSION, _:
@@ -241,10 +322,11 @@ class Cluster:
         epoch = 0 if unit is None else unit.epoch  # type: ignore[union-attr]
         left = TopicUnassigned(topic.topic_id, "", topic.name, epoch, "idle")
         if variant % 4 == 0:
-            gone = TopicDeleted(topic.name, topic.topic_id)
+            former = tuple(each.name for each in topic.former_names)
+            gone = TopicDeleted(topic.name, topic.topic_id, former_names=former)
             self.decide(StateKind.TOPIC, topic.name, *([left] if is_assigned else []), gone)
         elif variant % 4 == 1:
-            changed = TopicPropertiesSet(topic.name, (("owner", "ops"),))
+            changed = TopicPropertiesSet(topic.name, (("owner", "ops"),), topic.topic_id)
             self.decide(StateKind.TOPIC, topic.name, changed)
         elif is_assigned and variant % 4 == 2:
             self.decide(StateKind.ASSIGNMENT, key, left)
@@ -296,8 +378,9 @@ class Cluster:
             for row in a.rows_of(kind, ranges) or ():
                 again = _moving(a.touched[tail:], ranges)
                 tail = len(a.touched)
-                scanned = a.states_of([(row.kind, row.key)])
-                rows = (*scanned, *a.states_of(again))
+                scanned = a.states_of([(kind, row.key)], ranges)
+                rows = (*scanned, *a.states_of(again, ranges))
+                yield  # Under way.
                 b.apply(SlotRowsCopied(move_id, rows, kind.value, row.key, tail))
                 yield
         if ending == "refused early":
@@ -312,7 +395,7 @@ class Cluster:
             a.apply(SlotsReclaimed(move_id))
             self.frozen = ()
             return
-        last = a.states_of(_moving(a.touched[tail:], ranges))
+        last = a.states_of(_moving(a.touched[tail:], ranges), ranges)
         owned = united(b.own.ranges, ranges)
         b.apply(
             SlotRowsCopied(move_id, last, SCAN_DONE, "", len(a.touched)),
@@ -334,6 +417,17 @@ class Cluster:
                 yield
         site.apply(SlotRowsRemoved(self.move_id, (), True))
 
+    def _names(self, site: Site) -> dict[str, State]:
+        """Return what leads to topics: pointers, and the names that requests may use."""
+        owned = site.own.ranges
+        rows = [*site.rows_of(StateKind.TOPIC_NAME, owned)]
+        rows += [
+            row
+            for row in site.rows_of(StateKind.FORMER_NAME, owned)
+            if isinstance(row.state, FormerName) and row.state.until_ms > self.now_ms
+        ]
+        return {f"{row.kind} {row.key}": row.state for row in rows}  # type: ignore[misc]
+
     # What must hold ---------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -344,18 +438,30 @@ class Cluster:
         if self.frozen:
             return
         assert {**seen, **other} == visible(self.whole)
+        assert self._names(first) | self._names(second) == self._names(self.whole)
         for kind in (StateKind.USAGE, StateKind.TENANT_USAGE):
             assert first.sums(kind) + second.sums(kind) == self.whole.sums(kind)
         for site in (first, second):
             totals = site.sums(StateKind.TOTAL)
-            for kind in (StateKind.TENANT, StateKind.NAMESPACE, StateKind.TOPIC):
+            for kind in COUNTED:
                 assert totals[kind.value] == len(site.rows_of(kind, ALL)), "stored rows count"
 
 
-def _moving(
-    touched: Sequence[tuple[StateKind, str]], ranges: SlotRanges
-) -> list[tuple[StateKind, str]]:
-    return [(kind, key) for kind, key in touched if _is_in(ranges, kind, key)]
+COUNTED = (
+    StateKind.TENANT,
+    StateKind.NAMESPACE,
+    StateKind.TOPIC,
+    StateKind.TOPIC_NAME,
+    StateKind.FORMER_NAME,
+)
+
+
+def _moving(touched: Sequence[Change], ranges: SlotRanges) -> list[tuple[StateKind, str]]:
+    return [
+        (kind, key)
+        for kind, key, slot in touched
+        if kind in MOVING_KINDS and slot is not None and has_slot(ranges, slot)
+    ]
 
 
 def _units(
@@ -382,6 +488,12 @@ OBJECTS = st.sampled_from(
         *((StateKind.BROKER_SESSION, name) for name in BROKERS),
     ]
 )
+RENAMES = st.tuples(
+    st.just("rename"),
+    st.sampled_from(TOPICS),
+    st.sampled_from(TOPICS),
+    st.sampled_from([0, 3, 1_000]),
+)
 CHANGES = st.tuples(st.just("change"), OBJECTS, st.integers(0, 11))
 STEPS = st.tuples(
     st.just("step"),
@@ -391,7 +503,7 @@ STEPS = st.tuples(
 )
 
 
-@given(st.lists(st.one_of(CHANGES, CHANGES, STEPS, STEPS), max_size=40))
+@given(st.lists(st.one_of(CHANGES, CHANGES, RENAMES, RENAMES, STEPS, STEPS), max_size=40))
 @settings(max_examples=20, deadline=None)
 def test_two_views_between_which_slots_move_are_one_view(history: list[tuple[Any, ...]]) -> None:
     cluster = Cluster()
@@ -404,6 +516,8 @@ def test_two_views_between_which_slots_move_are_one_view(history: list[tuple[Any
             if what == "change":
                 (kind, key), variant = rest
                 cluster.change(kind, key, variant)
+            elif what == "rename":
+                cluster.rename(*rest)
             else:
                 cluster.step(*rest)
             cluster.check()
