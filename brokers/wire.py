@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
+from brokers.domain.former_names import OldName
 from brokers.domain.holding import (
     Assignment,
     Holding,
@@ -46,7 +47,13 @@ from nextgen.kernel.limits.pulsar import SCHEMA_BYTES_MAX
 from nextgen.kernel.limits.stream import HELD_BYTES_PER_MESSAGE_MAX, HELD_OBJECTS_PER_MESSAGE_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as wire
-from protos.nextgen.v1 import inventory_pb2, layouts_pb2, policies_pb2, shard_service_pb2
+from protos.nextgen.v1 import (
+    events_pb2,
+    inventory_pb2,
+    layouts_pb2,
+    policies_pb2,
+    shard_service_pb2,
+)
 from protos.pulsar import PulsarApi_pb2 as pulsar
 
 _KINDS = MappingProxyType(
@@ -147,7 +154,12 @@ _METADATA: dict[str, Any] = {
 }
 _TENANT = FieldMap(TenantMetadata, inventory_pb2.Tenant, **_METADATA)
 _NAMESPACE = FieldMap(NamespaceMetadata, inventory_pb2.Namespace, **_METADATA)
-_TOPIC = FieldMap(TopicMetadata, inventory_pb2.Topic, **_METADATA)
+_FORMER_NAMES = FieldMap(OldName, events_pb2.OldName)
+_METADATA_OF_TOPIC = {
+    **_METADATA,
+    "converted": {**_METADATA["converted"], "former_names": _FORMER_NAMES.each},
+}
+_TOPIC = FieldMap(TopicMetadata, inventory_pb2.Topic, **_METADATA_OF_TOPIC)
 _ASSIGNMENT = FieldMap(
     Assignment, shard_service_pb2.TopicAssignment, converted={"topic": _TOPIC.one}
 )
@@ -231,30 +243,35 @@ def held_item(holding: Holding, kind: inventory_pb2.Kind, name: str) -> inventor
     return item
 
 
-def serving(holding: Holding, name: str, now_ms: int) -> wire.Serving:
-    """Return the answer for one name in any spelling; the canonical one is the fast path."""
-    answer = _serving_canonical(holding, name, now_ms)
-    if answer is not None:
-        return answer
-    try:
-        canonical = parse_topic(name).text
-    except InvalidName:
-        return wire.Serving(topic=name)
-    if canonical == name:
-        return wire.Serving(topic=name)
-    return _serving_canonical(holding, canonical, now_ms) or wire.Serving(topic=canonical)
+def serving(holding: Holding, name: str, now_ms: int, unix_ms: int) -> wire.Serving:
+    """Return the answer for one name in any spelling; the canonical one is the fast path.
 
-
-def _serving_canonical(holding: Holding, name: str, now_ms: int) -> wire.Serving | None:
+    ``now_ms`` is by the clock of the holding's steps, ``unix_ms`` decides on former names.
+    """
     held = holding.assigned(name)
     if held is not None:
-        return wire.Serving(
-            topic=name,
-            serves=True,
-            epoch=held.epoch,
-            topic_id=held.topic.topic_id,
-            has_metadata=holding.has_metadata(held),
-        )
+        return _served(holding, name, held)
+    try:
+        parsed = parse_topic(name)
+    except InvalidName:
+        return wire.Serving(topic=name)
+    held = holding.held(parsed, unix_ms)
+    if held is not None:
+        return _served(holding, parsed.text, held)
+    return _released(holding, parsed.text, now_ms) or wire.Serving(topic=parsed.text)
+
+
+def _served(holding: Holding, name: str, held: Assignment) -> wire.Serving:
+    return wire.Serving(
+        topic=name,
+        serves=True,
+        epoch=held.epoch,
+        topic_id=held.topic.topic_id,
+        has_metadata=holding.has_metadata(held),
+    )
+
+
+def _released(holding: Holding, name: str, now_ms: int) -> wire.Serving | None:
     released = holding.released(name, now_ms)
     if released is None:
         return None

@@ -1,8 +1,9 @@
 """A broker's holding: the metadata it was sent, the units it serves, and the units it released.
 
-Everything is keyed by (topic id, unit); a second index by canonical name answers ``serving`` with
-two dictionary reads. Two rules make repetitions and races harmless: an epoch below the known one of
-a unit changes nothing, and only a higher version of an object replaces the present one.
+Everything is keyed by (topic id, unit), which a rename does not change; a second index by canonical
+name answers ``serving`` with two dictionary reads. Two rules make repetitions and races harmless:
+an epoch below the known one of a unit changes nothing, and only a higher version of an object
+replaces the present one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from brokers.domain.former_names import FormerNames, OldName
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, merge
 from nextgen.kernel.limits.cluster import BROKER_TOMBSTONE_MS, BROKER_TOMBSTONES_MAX
 from nextgen.kernel.limits.placement import PREPARED_MS_MAX, PREPARED_UNITS_MAX
+from nextgen.kernel.routing.names import TopicName
 
 UnitKey = tuple[str, str]
 """Topic id and the unit's text form."""
@@ -55,6 +58,7 @@ class TopicMetadata:
     properties: Mapping[str, str]
     version: int
     policies: Policies = NO_POLICIES
+    former_names: tuple[OldName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +210,7 @@ class Holding:
         self.assignments: dict[UnitKey, Assignment] = {}
         self._units: dict[str, dict[str, int]] = {}
         self._topic_ids: dict[str, str] = {}
+        self._former = FormerNames()
         self._tombstones: OrderedDict[UnitKey, _Tombstone] = OrderedDict()
         self._assigned_by_name: dict[str, Assignment] = {}
         self._released_by_name: dict[str, UnitKey] = {}
@@ -263,6 +268,14 @@ class Holding:
     def assigned(self, name: str) -> Assignment | None:
         """Return the assignment of a canonical name, if it is served here."""
         return self._assigned_by_name.get(name)
+
+    def held(self, name: TopicName, unix_ms: int) -> Assignment | None:
+        """Return the assignment of a name, a former one within its grace included."""
+        found = self._assigned_by_name.get(name.text)
+        if found is not None or not self._former:
+            return found
+        topic_id = self._former.topic_id(name.base_text, unix_ms)
+        return self.assignments.get((topic_id, name.unit.text))
 
     def released(self, name: str, now_ms: int) -> Release | None:
         """Return the release of a canonical name, while it is remembered."""
@@ -344,7 +357,10 @@ class Holding:
             return False
         held = self.topics.get(topic.topic_id)
         if held is None or held.version < topic.version:
+            self._forget_topic(topic.topic_id)
             self.topics[topic.topic_id] = topic
+            self._topic_ids[topic.name] = topic.topic_id
+            self._former.add(topic.topic_id, topic.former_names)
             return topic.policies != (NO_POLICIES if held is None else held.policies)
         return False
 
@@ -360,7 +376,7 @@ class Holding:
                     del self.namespaces[removed.name]
             case MetadataKind.TOPIC:
                 # The topic's units stay until each is released.
-                self.topics.pop(removed.object_id, None)
+                self._forget_topic(removed.object_id)
 
     def _assign(self, assignment: Assignment) -> bool:
         key = assignment.key
@@ -372,11 +388,13 @@ class Holding:
             if tombstone.release.epoch_known >= assignment.epoch:
                 return False
             self._drop_tombstone(key)
+        if held is not None:
+            # A topic that was renamed may be assigned before its release arrives.
+            self._drop_name(held)
         self.assignments[key] = assignment
         self._assigned_by_name[assignment.name] = assignment
         topic = assignment.topic
         self._units.setdefault(topic.topic_id, {})[assignment.unit] = assignment.epoch
-        self._topic_ids[topic.name] = topic.topic_id
         self._learn_topic(topic)
         return True
 
@@ -394,9 +412,7 @@ class Holding:
             del self.assignments[key]
             self._going.drop(key)
             self._drop_unit(held)
-            # A topic that was created again has the same name and another id: it stays.
-            if self._assigned_by_name.get(held.name) == held:
-                del self._assigned_by_name[held.name]
+            self._drop_name(held)
         earlier = self._tombstones.get(key)
         if earlier is not None:
             known = earlier.release
@@ -419,8 +435,19 @@ class Holding:
         if units:
             return
         del self._units[topic.topic_id]
-        self.topics.pop(topic.topic_id, None)
-        if self._topic_ids.get(topic.name) == topic.topic_id:
+        self._forget_topic(topic.topic_id)
+
+    def _drop_name(self, assignment: Assignment) -> None:
+        # A topic that was created again has the same name and another id: it stays.
+        if self._assigned_by_name.get(assignment.name) == assignment:
+            del self._assigned_by_name[assignment.name]
+
+    def _forget_topic(self, topic_id: str) -> None:
+        topic = self.topics.pop(topic_id, None)
+        if topic is None:
+            return
+        self._former.drop(topic_id, topic.former_names)
+        if self._topic_ids.get(topic.name) == topic_id:
             del self._topic_ids[topic.name]
 
     def _drop_tombstone(self, key: UnitKey) -> None:

@@ -14,6 +14,7 @@ from brokers.adapters.broker_service.acknowledgement_reports import Acknowledgem
 from brokers.adapters.broker_service.source_streams import follow_sources
 from brokers.adapters.broker_service.topic_statistics import topic_stats
 from brokers.adapters.pulsar.directory import held_schema
+from brokers.adapters.pulsar.front import wall_clock_ms
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.ports.session import Clock
 from brokers.service.feeds.source_sessions import SourceSessions
@@ -53,8 +54,10 @@ class BrokerServicer(BrokerServiceServicer):
         acknowledgements: Acknowledgements | None = None,
         sources: SourceSessions | None = None,
         authorizer: Authorizer | None = None,
+        wall_clock: Clock = wall_clock_ms,
     ) -> None:
         """``authorizer``: decides what clients may look up; None: everything."""
+        self._wall_clock = wall_clock
         self._authorizer = authorizer
         self._agent = agent
         self._topics = topics
@@ -220,10 +223,10 @@ class BrokerServicer(BrokerServiceServicer):
         except MetadataError as error:
             await abort(context, error)
         holding = self._agent.session.holding
-        now_ms = self._clock()
+        now_ms, unix_ms = self._clock(), self._wall_clock()
         self._agent.counters.names_checked += len(request.topics)
         return wire.ServesResponse(
-            answers=[serving(holding, topic, now_ms) for topic in request.topics],
+            answers=[serving(holding, topic, now_ms, unix_ms) for topic in request.topics],
             broker_id=self._broker_id,
             session_id=self._agent.session.session_id,
         )

@@ -22,6 +22,7 @@ from nextgen.kernel.limits.pulsar import (
     TOPIC_ADMIN_ROWS_BYTES_MAX,
     TOPIC_ADMIN_ROWS_MAX,
 )
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1 import topic_admin_pb2 as admin_wire
 
@@ -37,15 +38,28 @@ _ACCESS_MODES = {
 
 
 def topic_stats(topics: Topics, names: Iterable[str]) -> list[wire.TopicStats]:
-    """Return the statistics of those topics that are open or failed to open."""
+    """Return the statistics of those topics that are open or failed to open.
+
+    Each under its name in ``names``, which may be a former one.
+    """
     found = []
     for name in names:
-        topic = topics.get(name)
+        present = name if topics.get(name) is not None else _present_name(topics, name)
+        topic = topics.get(present)
         if topic is not None:
             found.append(_of_topic(topic, topic.subscriptions.values()))
-        elif name in topics.errors:
-            found.append(wire.TopicStats(topic=name, error=topics.errors[name]))
+            found[-1].topic = name
+        elif present in topics.errors:
+            found.append(wire.TopicStats(topic=name, error=topics.errors[present]))
     return found
+
+
+def _present_name(topics: Topics, name: str) -> str:
+    try:
+        held = topics.held(parse_topic(name))
+    except InvalidName:
+        return name
+    return name if held is None else held.name
 
 
 def _of_topic(topic: Topic, subscriptions: Iterable[Subscription]) -> wire.TopicStats:

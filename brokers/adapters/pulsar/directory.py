@@ -36,19 +36,18 @@ class HeldTopicDirectory:
         self._beyond = beyond
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
-        if self._session().holding.assigned(name.text) is not None:
+        if self._topics.held(name) is not None:
             return 0
         return await self._beyond.partitions(name, create=create)
 
     async def locate(self, name: TopicName, *, create: bool) -> Located:
-        session = self._session()
-        held = session.holding.assigned(name.text)
+        held = self._topics.held(name)
         if held is None:
             return await self._beyond.locate(name, create=create)
         return Located(
             name=name.text,
             broker_id=self._broker_id,
-            session_id=session.session_id,
+            session_id=self._session().session_id,
             broker_url=self._broker_url,
             topic_id=held.topic.topic_id,
             unit=held.unit,
@@ -62,7 +61,7 @@ class HeldTopicDirectory:
         return await self._beyond.topics_of_namespace(question)
 
     async def schema(self, name: TopicName, version: bytes | None) -> StoredSchema | None:
-        if self._session().holding.assigned(name.text) is None:
+        if self._topics.held(name) is None:
             return await self._beyond.schema(name, version)
         return await held_schema(self._topics, name, version)
 

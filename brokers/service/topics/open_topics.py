@@ -28,7 +28,7 @@ from brokers.ports.directory import OwnersDirectory
 from brokers.ports.ledger import Fenced, LedgerDamaged, TopicLedger
 from brokers.service.storage_refusal import STORAGE_ERRORS, storage_refusal
 from brokers.service.topics.higher_epochs import HigherEpochs
-from brokers.service.topics.name_locks import NameLocks
+from brokers.service.topics.open_units import OpenUnits, UnitLocks, forget_oldest
 from brokers.service.topics.policies import TopicPolicies
 from brokers.service.topics.topic import Topic
 from brokers.service.topics.unit import TopicDependencies, TopicUnit
@@ -39,7 +39,6 @@ from nextgen.kernel.governance.client_limits import TopicLimits
 from nextgen.kernel.limits.placement import PREPARED_UNITS_MAX
 from nextgen.kernel.limits.pulsar import (
     ENDED_UNIT_PAUSE_MS,
-    TOPIC_FAILURES_REMEMBERED_MAX,
     TOPICS_RELOCATING_MAX,
 )
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
@@ -76,10 +75,10 @@ class Topics:
         self._holding = holding
         self._directory = directory
         self._ledgers = ledgers
-        self._open: dict[str, Topic] = {}
-        self._policies = TopicPolicies(holding, self._open, dependencies.policy)
+        self._open = OpenUnits()
+        self._policies = TopicPolicies(holding, self._open.by_name, dependencies.policy)
         self._finding: dict[tuple[str, bool], asyncio.Task[Topic]] = {}
-        self._locks = NameLocks()
+        self._locks = UnitLocks()
         self._relocations = asyncio.Semaphore(TOPICS_RELOCATING_MAX)
         self._higher_epochs = HigherEpochs(directory, self._note_error)
         self._fenced: dict[UnitKey, tuple[int, int]] = {}
@@ -102,11 +101,18 @@ class Topics:
 
     def __iter__(self) -> Iterator[Topic]:
         """Iterate over the open topics; they may be opened and closed meanwhile."""
-        return iter(list(self._open.values()))
+        return iter(self._open)
 
     def get(self, name: str) -> Topic | None:
         """Return the open topic of a canonical name."""
         return self._open.get(name)
+
+    def held(self, name: TopicName) -> Assignment | None:
+        """Return the assignment of a name in the present session, None if it is not held.
+
+        A former name of a topic stands for it until the grace of the rename ends.
+        """
+        return self._holding().held(name, self.dependencies.now_ms())
 
     def assignment_of(self, key: UnitKey) -> Assignment | None:
         """Return the assignment of a unit in the present session, None if it is not held."""
@@ -123,10 +129,13 @@ class Topics:
     async def open(self, name: TopicName, *, create: bool) -> Topic:
         """Return the topic if this broker has to serve it; with ``create`` it may be created.
 
+        ``name`` may be a former one, see ``held``; the topic has its present name.
+
         Raises:
             Refusal: It is not served here, or it does not exist, or storage fails.
         """
-        topic = self._open.get(name.text)
+        held = self.held(name)
+        topic = None if held is None else self._open.of(held.key)
         if topic is not None and topic.is_usable and self._is_held(topic):
             return topic
         if self._is_closed:
@@ -142,17 +151,19 @@ class Topics:
     async def open_assigned(self, name: TopicName, key: UnitKey, epoch: int) -> Topic:
         """Return the topic if exactly this unit and epoch are assigned here. Asks no shard.
 
+        The unit counts, whatever the topic is called meanwhile; ``name`` is for messages.
+
         Raises:
             Refusal: ServiceNotReady: another assignment holds. Others as of ``open``.
         """
-        assignment = self._holding().assigned(name.text)
-        if assignment is None or assignment.key != key or assignment.epoch != epoch:
+        assignment = self.assignment_of(key)
+        if assignment is None or assignment.epoch != epoch:
             raise Refusal(
                 ServerError.SERVICE_NOT_READY,
                 f"broker {self._broker_id} does not have {name.text} in epoch {epoch}: "
                 "look it up again",
             )
-        topic = await self.open(name, create=False)
+        topic = await self.open(parse_topic(assignment.name), create=False)
         if topic.unit.key != key or topic.unit.epoch != epoch:
             raise Refusal(
                 ServerError.SERVICE_NOT_READY,
@@ -180,7 +191,7 @@ class Topics:
             Refusal: As of ``open_assigned``.
         """
         if self._has_ended(key, epoch):
-            async with self._locks.held(name.text):
+            async with self._locks.held(key):
                 return
         topic = await self.open_assigned(name, key, epoch)
         use = topic.use
@@ -191,7 +202,7 @@ class Topics:
         # No await since the check: no client connects in between.
         topic.is_closing = True
         self._ended[key] = (epoch, asyncio.get_running_loop().time())
-        _forget_oldest(self._ended)
+        forget_oldest(self._ended)
         # In a task of its own: a caller that gives up does not leave it half closed.
         await asyncio.shield(self._own(self.close_topic(topic, is_over=True)))
 
@@ -205,22 +216,15 @@ class Topics:
         """
         await asyncio.shield(self._own(self._remove(name.text, key, epoch)))
 
-    def _open_up_to(self, name: str, key: UnitKey, epoch: int) -> list[Topic]:
-        topic = self._open.get(name)
-        is_it = topic is not None and topic.unit.key == key and topic.unit.epoch <= epoch
-        return [topic] if topic is not None and is_it else []
-
     # Session ---------------------------------------------------------------------------------
 
     def assigned(self, assignment: Assignment) -> None:
         """A unit was assigned. End an earlier ownership of it; it is opened when it is used."""
         self._policies.assigned(assignment)
-        topic = self._open.get(assignment.name)
-        if topic is not None and (
-            topic.unit.key != assignment.key or topic.unit.epoch < assignment.epoch
-        ):
-            # Its clients reconnect to this broker.
-            self._own(self.close_topic(topic, self._broker_url, is_over=True))
+        for topic in self._open.of_either(assignment.name, assignment.key):
+            if topic.unit.key != assignment.key or topic.unit.epoch < assignment.epoch:
+                # Its clients reconnect to this broker.
+                self._own(self.close_topic(topic, self._broker_url, is_over=True))
         if assignment.take_over:
             self._own(self._take_over(assignment))
 
@@ -232,7 +236,7 @@ class Topics:
         if release.is_deleted:
             self._own(self._remove(release.name, release.key, release.epoch))
             return
-        for topic in self._open_up_to(release.name, release.key, release.epoch):
+        for topic in self._open.up_to(release.key, release.epoch):
             self._own(self.close_topic(topic, release.new_broker_url, is_over=True))
 
     def prepare(self, assignment: Assignment) -> None:
@@ -267,12 +271,12 @@ class Topics:
         self, topic: Topic, broker_url: str = "", *, is_over: bool = False
     ) -> None:
         """Redirect a topic's clients and close its ledger; ``is_over``: its epoch has ended."""
-        async with self._locks.held(topic.unit.name):
+        async with self._locks.held(topic.unit.key):
             await self._close_locked(topic, broker_url, is_over=is_over)
 
     async def close_idle(self, topic: Topic) -> None:
         """Close a topic unless a client has connected meanwhile."""
-        async with self._locks.held(topic.unit.name):
+        async with self._locks.held(topic.unit.key):
             if not topic.has_clients:
                 await self._close_locked(topic, "")
 
@@ -286,13 +290,13 @@ class Topics:
     # Inside ----------------------------------------------------------------------------------
 
     async def _find(self, name: TopicName, create: bool) -> Topic:
-        assignment = self._holding().assigned(name.text)
+        assignment = self.held(name)
         if assignment is None:
             located = await self._ask(name, create)
             if isinstance(located, Topic):
                 return located
             assignment = located
-        return await self._opened(name, assignment)
+        return await self._opened(assignment)
 
     async def _ask(self, name: TopicName, create: bool) -> Assignment | Topic:
         """Look the topic up at the topic controller, which may assign it to this broker."""
@@ -313,7 +317,8 @@ class Topics:
                 f"topic {name.text} is served by broker {located.broker_id} at "
                 f"{located.broker_url or 'an unknown address'}: look it up again",
             )
-        assignment = self._holding().assigned(name.text)
+        # By the unit: the shard knows whether a former name still stands for it.
+        assignment = self.assignment_of((located.topic_id, located.unit))
         if assignment is None or assignment.epoch < located.epoch:
             # The session of its assignment has ended meanwhile.
             raise Refusal(
@@ -322,13 +327,13 @@ class Topics:
             )
         return assignment
 
-    async def _opened(self, name: TopicName, assignment: Assignment) -> Topic:
-        async with self._locks.held(name.text):
-            topic = self._open.get(name.text)
-            if topic is not None:
-                if topic.is_usable and self._is_held(topic):
-                    return topic
-                await self._close_locked(topic, self._broker_url)
+    async def _opened(self, assignment: Assignment) -> Topic:
+        name = parse_topic(assignment.name)
+        async with self._locks.held(assignment.key):
+            for earlier in self._open.of_either(name.text, assignment.key):
+                if earlier.is_usable and self._is_held(earlier):
+                    return earlier
+                await self._close_locked(earlier, self._broker_url)
             topic = await self._open_locked(name, assignment)
             if not self._is_held(topic):
                 await topic.close()
@@ -338,7 +343,7 @@ class Topics:
                 )
             # Its policies may have changed during the opening.
             self._policies.assigned(assignment, topic)
-            self._open[name.text] = topic
+            self._open.add(topic)
             return topic
 
     async def _open_locked(self, name: TopicName, assignment: Assignment) -> Topic:
@@ -408,7 +413,7 @@ class Topics:
 
     def _note_error(self, name: str, why: str) -> None:
         self.errors[name] = why
-        _forget_oldest(self.errors)
+        forget_oldest(self.errors)
 
     def _ask_for_higher_epoch(self, assignment: Assignment, used_epoch: int) -> None:
         """Request an epoch above those in the unit's ledger, if this is the present assignment."""
@@ -421,12 +426,11 @@ class Topics:
         try:
             await topic.close(broker_url, is_over=is_over)
         finally:
-            if self._open.get(topic.unit.name) is topic:
-                del self._open[topic.unit.name]
+            self._open.drop(topic)
 
     async def _remove(self, name: str, key: UnitKey, epoch: int) -> None:
         """Close a unit that is gone for good, if it is open, and remove its messages."""
-        for topic in self._open_up_to(name, key, epoch):
+        for topic in self._open.up_to(key, epoch):
             await self.close_topic(topic, is_over=True)
         await self._ledgers.remove(name, key, epoch, self._locks)
 
@@ -474,7 +478,7 @@ class Topics:
             # Remember the damage: otherwise the topic would be opened and written to again until
             # the next reader finds it.
             self._damaged[topic.unit.key] = str(topic.failure)
-            _forget_oldest(self._damaged)
+            forget_oldest(self._damaged)
         if not self._is_closed:
             # Redirect its clients to the later owner, if that is known.
             going_to = self._holding().going_to(topic.unit.key, topic.unit.epoch)
@@ -482,17 +486,12 @@ class Topics:
 
     def _remember_fenced(self, key: UnitKey, epoch: int, used_epoch: int) -> None:
         self._fenced[key] = max((epoch, used_epoch), self._fenced.pop(key, _NEVER_FENCED))
-        _forget_oldest(self._fenced)
+        forget_oldest(self._fenced)
 
     def _is_held(self, topic: Topic) -> bool:
         """Whether the open unit and epoch are assigned in the present session."""
-        held = self._holding().assigned(topic.unit.name)
-        return held is not None and (held.key, held.epoch) == (topic.unit.key, topic.unit.epoch)
+        held = self.assignment_of(topic.unit.key)
+        return held is not None and held.epoch == topic.unit.epoch
 
     def _own(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return start("topic", work, self._tasks, expected=Refusal)
-
-
-def _forget_oldest(remembered: dict[Any, Any]) -> None:
-    if len(remembered) > TOPIC_FAILURES_REMEMBERED_MAX:
-        del remembered[next(iter(remembered))]

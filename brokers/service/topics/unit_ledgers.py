@@ -10,7 +10,7 @@ from brokers.domain.holding import Assignment, UnitKey
 from brokers.domain.refusal import Refusal, ServerError
 from brokers.ports.ledger import LedgerStore, StorageFailed, TopicLedger
 from brokers.ports.shadows import ShadowLedgers
-from brokers.service.topics.name_locks import NameLocks
+from brokers.service.topics.open_units import UnitLocks
 from nextgen.kernel.limits.pulsar import TOPICS_OPENING_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, TopicName, parse_topic
 from nextgen.kernel.routing.shadows import shadow_source_of
@@ -62,7 +62,7 @@ class UnitLedgers:
             async with self._reading_ahead:
                 await self._persistent.prepare(assignment.topic.topic_id, assignment.unit)
 
-    async def remove(self, name: str, key: UnitKey, epoch: int, locks: NameLocks) -> None:
+    async def remove(self, name: str, key: UnitKey, epoch: int, locks: UnitLocks) -> None:
         """Remove a unit's messages, in the generation of ``epoch`` and all before it.
 
         The caller MUST have closed it here. One that is not persistent has none.
@@ -73,7 +73,7 @@ class UnitLedgers:
         if parse_topic(name).domain is Domain.NON_PERSISTENT:
             return
         # An opening of the unit may be running. It ends with a close, as the unit is not held.
-        async with locks.held(name):
+        async with locks.held(key):
             pass
         topic_id, unit = key
         try:

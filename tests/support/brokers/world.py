@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from brokers.adapters.ledger.memory_ledger import MemoryLedgers
 from brokers.adapters.pulsar.connection import BrokerConnection
 from brokers.adapters.pulsar.front import Identity, PulsarFront
+from brokers.domain.former_names import OldName
 from brokers.domain.holding import Assignment, Payload, Release, TopicMetadata
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.domain.storage_policy import StoragePolicy
@@ -57,6 +59,14 @@ TURNS_MAX = 500
 POLICY = StoragePolicy(retention_ms=3_600_000, retention_bytes=2**30, backlog_bytes_max=2**30)
 
 
+@dataclass(frozen=True)
+class Renamed:
+    """Of a renamed topic: the id that it keeps, and the names that it had."""
+
+    topic_id: str
+    former_names: tuple[OldName, ...]
+
+
 class FakeDirectory:
     """The calls that a broker makes to the shards."""
 
@@ -73,15 +83,34 @@ class FakeDirectory:
         self.owners: dict[str, tuple[str, int]] = {}
         self.assigns_to = ""
         """Who gets idle topics; empty: the first broker."""
+        self.renamed: dict[str, Renamed] = {}
+        """The renamed topics, by their present names."""
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         self._check(name, create=create)
         return 0
 
+    def id_of(self, base_text: str) -> str:
+        """Return the id of a topic given by its present name."""
+        renamed = self.renamed.get(base_text)
+        return topic_id_of(base_text) if renamed is None else renamed.topic_id
+
+    def present(self, name: TopicName) -> TopicName:
+        """Return the present name of a unit given by a former one in its grace."""
+        for current, topic in self.renamed.items():
+            for former in topic.former_names:
+                if former.name == name.base_text and self._world.clock() < former.until_ms:
+                    present = parse_topic(current)
+                    return (
+                        present if name.partition is None else present.of_partition(name.partition)
+                    )
+        return name
+
     async def locate(self, name: TopicName, *, create: bool) -> Located:
         self.asked.append(name.text)
         await asyncio.sleep(0)
         await self.released.wait()
+        asked, name = name, self.present(name)
         self._check(name, create=create)
         if not self.owners.get(name.text, ("", 0))[0]:
             broker_id = self.assigns_to or next(iter(self._world.brokers))
@@ -89,11 +118,11 @@ class FakeDirectory:
         broker_id, epoch = self.owners[name.text]
         broker = self._world.brokers[broker_id]
         return Located(
-            name=name.text,
+            name=asked.text,
             broker_id=broker_id,
             session_id=broker.agent.session.session_id,
             broker_url=broker.url,
-            topic_id=topic_id_of(name.text),
+            topic_id=self.id_of(name.base_text),
             unit=name.unit.text,
             epoch=epoch,
         )
@@ -105,7 +134,7 @@ class FakeDirectory:
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
-        assert topic_id == topic_id_of(name.text)
+        assert topic_id == self.id_of(name.base_text)
         broker_id, present = self.owners[name.text]
         if present == epoch:
             self._world.assign(name.text, broker_id, used_epoch=used_epoch)
@@ -259,7 +288,16 @@ class BrokerWorld:
         self.directory.topics.add(name)
         self.directory.owners[name] = (broker_id, epoch + 1)
         parsed = parse_topic(name)
-        topic = TopicMetadata(topic_id_of(parsed.base_text), parsed.base_text, 0, properties, 1)
+        renamed = self.directory.renamed.get(parsed.base_text)
+        former_names = () if renamed is None else renamed.former_names
+        topic = TopicMetadata(
+            self.directory.id_of(parsed.base_text),
+            parsed.base_text,
+            0,
+            properties,
+            1 + len(former_names),
+            former_names=former_names,
+        )
         self.broker(broker_id).deliver(Assignment(topic, parsed.unit.text, name, epoch + 1, 1))
 
     def move(self, name: str, to: str) -> None:
@@ -268,11 +306,28 @@ class BrokerWorld:
         self.assign(name, to)
         self.release(name, before, epoch, to)
 
+    def rename(self, name: str, new_name: str, *, grace_ms: int, is_released: bool = True) -> None:
+        """Rename a topic with one unit: its owner, if it has one, releases it, or will later."""
+        former = self.directory.renamed.get(name)
+        earlier = () if former is None else former.former_names
+        topic_id = self.directory.id_of(name)
+        broker_id, epoch = self.directory.owners.pop(name, ("", 0))
+        self.directory.topics.remove(name)
+        self.directory.topics.add(new_name)
+        self.directory.renamed.pop(name, None)
+        self.directory.renamed[new_name] = Renamed(
+            topic_id, (*earlier, OldName(name, self.clock() + grace_ms))
+        )
+        self.directory.owners[new_name] = ("", epoch)
+        if broker_id and is_released:
+            release = Release(topic_id, "", name, epoch, "", 0, "", "")
+            self.broker(broker_id).deliver(release)
+
     def release(self, name: str, broker_id: str, epoch: int, to: str = "") -> None:
         parsed = parse_topic(name)
         self.broker(broker_id).deliver(
             Release(
-                topic_id_of(parsed.base_text),
+                self.directory.id_of(parsed.base_text),
                 parsed.unit.text,
                 name,
                 epoch,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import brokers.wire
+from brokers.domain.former_names import OldName
 from brokers.domain.holding import (
     Assignment,
     Holding,
@@ -329,14 +332,44 @@ def held() -> Holding:
 def test_a_topic_is_found_by_any_spelling_of_its_name(spelling: str):
     expected = wire.Serving(topic=NAME, serves=True, epoch=7, topic_id="id-1", has_metadata=True)
 
-    assert serving(held(), spelling, 0) == expected
+    assert serving(held(), spelling, 0, 0) == expected
+
+
+def test_a_topic_is_served_by_a_former_name_in_any_spelling_until_its_time_is_over():
+    former = "persistent://public/default/before"
+    holding = Holding()
+    renamed = replace(ASSIGNMENT.topic, former_names=(OldName(former, 1_000),))
+    holding.apply(replace(ASSIGNMENT, topic=renamed), 0)
+
+    answers = [serving(holding, name, 0, 999) for name in (former, "before")]
+
+    assert [(each.topic, each.serves, each.topic_id) for each in answers] == [
+        (former, True, "id-1")
+    ] * 2
+    assert serving(holding, "before", 0, 1_000) == wire.Serving(topic=former)
+
+
+def test_former_names_come_with_their_topic_and_are_answered_as_they_came():
+    topic = Topic(topic_id="id-1", name=NAME, version=2)
+    topic.former_names.add(name="persistent://a/b/c", until_ms=7)
+    assigned = TopicAssignment(topic=topic, name=NAME, epoch=7, shard_id=3)
+
+    delivered = from_manager(delivery(assign=assigned), 0)
+
+    assert isinstance(delivered, Delivered)
+    payload = delivered.deliveries[0].payload
+    assert isinstance(payload, Assignment)
+    assert payload.topic.former_names == (OldName("persistent://a/b/c", 7),)
+    holding = Holding()
+    holding.apply(payload, 0)
+    assert held_item(holding, KIND_TOPIC, NAME).topic == topic
 
 
 def test_a_released_topic_is_answered_with_where_it_went():
     holding = held()
     holding.apply(RELEASE, 0)
 
-    assert serving(holding, NAME, 0) == wire.Serving(
+    assert serving(holding, NAME, 0, 0) == wire.Serving(
         topic=NAME,
         epoch=7,
         topic_id="id-1",
@@ -351,4 +384,4 @@ def test_a_released_topic_is_answered_with_where_it_went():
     [("other", "persistent://public/default/other"), ("//", "//"), (NAME + "x", NAME + "x")],
 )
 def test_what_is_not_here_is_not_served(asked: str, topic: str):
-    assert serving(held(), asked, 0) == wire.Serving(topic=topic)
+    assert serving(held(), asked, 0, 0) == wire.Serving(topic=topic)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.domain.former_names import OldName
 from brokers.domain.holding import (
     Assignment,
     Holding,
@@ -23,6 +24,7 @@ from brokers.domain.holding import (
 )
 from nextgen.kernel.limits.cluster import BROKER_TOMBSTONE_MS
 from nextgen.kernel.limits.placement import PREPARED_MS_MAX, PREPARED_UNITS_MAX
+from nextgen.kernel.routing.names import parse_topic
 
 NAME = "persistent://acme/orders/paid"
 TOPIC = TopicMetadata("id-1", NAME, 0, {"retention": "1h"}, 3)
@@ -126,6 +128,78 @@ def test_releasing_a_deleted_topic_leaves_its_successor_of_the_same_name():
     holding = holding_after(assigned(1), successor, released(1))
 
     assert holding.assigned(NAME) == successor
+
+
+NEW_NAME = "persistent://acme/sales/settled"
+RENAMED = replace(TOPIC, name=NEW_NAME, version=4, former_names=(OldName(NAME, 1_000),))
+
+
+def renamed(epoch: int, *, unit: str = "") -> Assignment:
+    name = f"{NEW_NAME}-partition-{unit[1:]}" if unit else NEW_NAME
+    return Assignment(RENAMED, unit, name, epoch, 1)
+
+
+def held(holding: Holding, name: str, unix_ms: int = 0) -> Assignment | None:
+    return holding.held(parse_topic(name), unix_ms)
+
+
+def test_a_unit_is_held_by_a_former_name_until_its_time_is_over():
+    holding = holding_after(renamed(2))
+
+    assert held(holding, NEW_NAME, 5_000) == renamed(2)
+    assert [held(holding, NAME, now) for now in (999, 1_000)] == [renamed(2), None]
+    assert holding.assigned(NAME) is None
+
+
+def test_partitions_are_held_by_the_former_name_of_their_topic():
+    holding = holding_after(renamed(2, unit="p1"))
+
+    assert held(holding, f"{NAME}-partition-1") == renamed(2, unit="p1")
+    assert held(holding, f"{NAME}-partition-2") is None
+    assert held(holding, NAME) is None
+
+
+def test_a_former_name_that_is_another_topics_name_is_that_topics():
+    other = assigned(1, topic=replace(TOPIC, topic_id="id-2"))
+
+    assert held(holding_after(renamed(2), other), NAME) == other
+
+
+def test_a_topic_that_was_renamed_before_its_release_came_has_one_name():
+    holding = holding_after(assigned(1), renamed(2))
+
+    assert (holding.assigned(NAME), holding.assigned(NEW_NAME)) == (None, renamed(2))
+    assert (holding.topic(NAME), holding.topic(NEW_NAME)) == (None, RENAMED)
+    holding.apply(released(2), 0)
+    assert (held(holding, NAME), holding.topic(NEW_NAME), len(holding.assignments)) == (
+        None,
+        None,
+        0,
+    )
+
+
+def test_a_rename_that_the_topics_metadata_brings_does_not_change_what_is_served():
+    holding = holding_after(assigned(1))
+
+    holding.apply(RENAMED, 0)
+
+    assert (holding.assigned(NAME), holding.assigned(NEW_NAME)) == (assigned(1), None)
+    assert (holding.topic(NAME), holding.topic(NEW_NAME)) == (None, RENAMED)
+
+
+def test_an_earlier_version_of_a_topic_does_not_take_its_new_name_away():
+    holding = holding_after(renamed(2, unit="p0"), assigned(1, unit="p1"))
+
+    assert (holding.topic(NAME), holding.topic(NEW_NAME)) == (None, RENAMED)
+    assert held(holding, f"{NAME}-partition-0") == renamed(2, unit="p0")
+
+
+def test_a_deleted_or_released_topic_leaves_its_former_names():
+    deleted = holding_after(renamed(2))
+    deleted.apply(MetadataRemoved(MetadataKind.TOPIC, NEW_NAME, "id-1"), 0)
+
+    assert held(deleted, NAME) is None
+    assert held(holding_after(renamed(2), released(2)), NAME) is None
 
 
 def test_metadata_is_complete_only_with_tenant_and_namespace():

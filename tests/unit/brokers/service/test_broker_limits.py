@@ -6,7 +6,7 @@ import asyncio
 
 from brokers.domain.holding import Assignment, TopicMetadata
 from brokers.ports.ledger import Fenced
-from brokers.service.topics.name_locks import NameLocks
+from brokers.service.topics.open_units import UnitLocks
 from nextgen.kernel.limits.pulsar import (
     CONSUMER_NAME_BYTES_MAX,
     HANDLES_PER_CONNECTION_MAX,
@@ -129,17 +129,17 @@ async def test_so_many_failures_are_remembered_and_no_more(world: BrokerWorld):
     assert ("id-0", "") not in topics._fenced
 
 
-async def test_a_name_is_locked_for_one_at_a_time_and_then_forgotten():
-    locks = NameLocks()
+async def test_a_unit_is_locked_for_one_at_a_time_and_then_forgotten():
+    locks = UnitLocks()
     order: list[str] = []
 
     async def hold(who: str) -> None:
-        async with locks.held("x"):
+        async with locks.held(("x", "")):
             order.append(f"{who} in")
             await asyncio.sleep(0)
             order.append(f"{who} out")
 
-    async with locks.held("y"):
+    async with locks.held(("y", "")):
         await asyncio.gather(hold("a"), hold("b"))
         assert len(locks) == 1
 
@@ -147,15 +147,15 @@ async def test_a_name_is_locked_for_one_at_a_time_and_then_forgotten():
     assert len(locks) == 0
 
 
-async def test_a_caller_that_gives_up_waiting_for_a_name_leaves_it_to_others(world: BrokerWorld):
-    locks = NameLocks()
+async def test_a_caller_that_gives_up_waiting_for_a_unit_leaves_it_to_others(world: BrokerWorld):
+    locks = UnitLocks()
     waiting: asyncio.Task[None]
 
     async def hold() -> None:
-        async with locks.held("x"):
+        async with locks.held(("x", "")):
             return
 
-    async with locks.held("x"):
+    async with locks.held(("x", "")):
         waiting = asyncio.create_task(hold())
         await settle()
         waiting.cancel()
