@@ -329,8 +329,10 @@ class ShardWatching(Protocol):
 class HomeShards(Protocol):
     """Where metadata has its home, and how its changes are followed there."""
 
-    def home_of(self, kind: Kind, name: str) -> int:
+    def home_of(self, kind: Kind, name: str, object_id: str = "") -> int:
         """Return the shard whose inventory has the object of this name.
+
+        A topic may have been renamed: the shard of one is known by its id, if that is given.
 
         Raises:
             Unavailable: There is no shard map yet.

@@ -25,6 +25,7 @@ from nextgen.kernel.limits.placement import (
 )
 from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS
+from nextgen.kernel.routing.ids import is_id, slot_of_id
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.runtime.security.node_identity import NodeRole
 from protos.nextgen.v1.inventory_pb2 import (
@@ -206,11 +207,13 @@ class LinkedHomes:
         )
         self._shared = SharedHomeStreams(lambda shard_id: self._open(shard_id, controllers_id))
 
-    def home_of(self, kind: Kind, name: str) -> int:
+    def home_of(self, kind: Kind, name: str, object_id: str = "") -> int:
         # Not by what a former shard said: the one that it named may not have the object yet.
         table = self._link.view.map_table
         if table is None:
             raise Unavailable("no shard map is known here yet")
+        if kind == KIND_TOPIC and is_id(object_id):
+            return table.owners[slot_of_id(object_id)]
         return table.shard_for_key(_routing_key(kind, name))
 
     def manager_shard(self, broker_id: str) -> int:

@@ -139,7 +139,9 @@ class BrokerManager:
             for assignment in request.assignments:
                 self._bring_up_to_date(assignment)
                 sequence = session.append(Delivery(assign=assignment, trace_id=trace_id))
-                self._hold(session.metadata.note_assigned(assignment))
+                held = session.metadata.note_assigned(assignment)
+                if held is not None:
+                    self.metadata.hold(held, assignment.topic)
             assign_trace.mark_received(sequence)
             lookup_steps.step(19, position=sequence)
             await session.wait_synced(sequence)
@@ -293,12 +295,11 @@ class BrokerManager:
         ):
             assignment.topic.CopyFrom(topic_message(followed))
 
-    def _hold(self, sent: Sent | None, replaced: Sent | None = None) -> None:
-        """Watch the objects that were just added to a session's sequence."""
+    def _hold(self, sent: Sent, replaced: Sent | None) -> None:
+        """Watch a tenant or namespace that was just added to a session's sequence."""
         if replaced is not None:
             self.metadata.drop(replaced)
-        if sent is not None:
-            self.metadata.hold(sent)
+        self.metadata.hold(sent)
 
     async def _attached(self, broker_id: str, session_id: str) -> SessionSoftState:
         """Return the live session when its broker has connected to this leader.

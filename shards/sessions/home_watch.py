@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from nextgen.client.log.event_keys import event_key
+from nextgen.client.log.event_keys import event_keys
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.limits.stream import (
     METADATA_GATHER_MS,
@@ -271,16 +271,19 @@ class _Watch:
 
     def on_events(self, events: Sequence[Event]) -> None:
         for event in events:
-            watched = self.names.get(event_key(event))
-            if watched is None or event.position <= watched.known_at:
-                continue
-            before = watched.state
-            watched.state = state_after(before, event)
-            watched.known_at = event.position
-            if watched.state is not before:
-                watched.came_at = event.position
-                is_deleted = before is not None and watched.state is None
-                self._home.on_state(watched, id_of(before) if is_deleted and before else "")
+            for key in event_keys(event):
+                watched = self.names.get(key)
+                if watched is not None and event.position > watched.known_at:
+                    self._take(event, watched)
+
+    def _take(self, event: Event, watched: WatchedName) -> None:
+        before = watched.state
+        watched.state = state_after(before, event)
+        watched.known_at = event.position
+        if watched.state is not before:
+            watched.came_at = event.position
+            is_deleted = before is not None and watched.state is None
+            self._home.on_state(watched, id_of(before) if is_deleted and before else "")
 
     def on_position(self, position: int) -> None:
         if self._in_snapshot is None:

@@ -18,6 +18,7 @@ from shards.domain import topic as topics
 from shards.domain.life import Life
 from shards.domain.namespace import Namespace
 from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies
+from shards.domain.renames.names import OldName, TopicRenamed
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.wire.event import decode_event, to_properties
@@ -46,6 +47,7 @@ _TOPIC_EVENTS = (
     topics.TopicPropertiesSet,
     topics.TopicPoliciesSet,
     topics.TopicPartitionsGrown,
+    TopicRenamed,
     topics.TopicDeleted,
 )
 
@@ -88,12 +90,15 @@ def state_of(item: Item) -> MetadataState | None:
                 to_properties(topic.properties),
                 _packed(topic),
                 topic.policies_version,
+                tuple([OldName(each.name, each.until_ms) for each in topic.former_names]),
             )
     return None
 
 
 def state_after(state: MetadataState | None, event: Event) -> MetadataState | None:
     """Return ``state`` as it is after ``event``; unchanged if the event is about another object.
+
+    A topic that gets this name has come as a whole with its rename.
 
     Raises:
         AssertionError: An event before this one was missed.
@@ -108,8 +113,29 @@ def state_after(state: MetadataState | None, event: Event) -> MetadataState | No
         return namespaces.evolve(state, happened)
     if isinstance(happened, _TOPIC_EVENTS):
         assert not isinstance(state, Tenant | Namespace), f"{happened.name} was no topic"
+        if isinstance(happened, TopicRenamed) and _is_other(state, happened.topic_id):
+            return _topic_of(happened)
         return topics.evolve(state, happened)
     return state
+
+
+def _is_other(state: Topic | None, topic_id: str) -> bool:
+    return state is None or state.topic_id != topic_id
+
+
+def _topic_of(renamed: TopicRenamed) -> Topic:
+    return Topic(
+        renamed.topic_id,
+        renamed.new_name,
+        renamed.partitions,
+        renamed.version,
+        renamed.namespace_id,
+        renamed.created_time_ms,
+        renamed.properties,
+        renamed.policies,
+        renamed.policies_version,
+        renamed.former_names,
+    )
 
 
 def id_of(state: MetadataState) -> str:

@@ -4,6 +4,8 @@
                                                                         │
                           one delivery in the session's sequence ◀──────┘
 
+A topic that is renamed stays the same object at the same home: it is followed by its new name.
+
 Versions settle every race. Metadata that is sent with an assignment may be newer or older than the
 stream: only a higher version is sent again. An object of the same name with another id may succeed
 only a deleted one. A snapshot that shows this may be older than an object that was read at the home
@@ -30,7 +32,7 @@ from nextgen.kernel.limits.stream import (
 )
 from nextgen.tasks.background import keep, start
 from protos.nextgen.v1.broker_service_pb2 import Delivery, HeldMetadata
-from protos.nextgen.v1.inventory_pb2 import Kind
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, Kind, Topic
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
 from shards.ports import Clock, HomeShards, MetadataReader
 from shards.sessions.home_watch import HomeWatch, WatchedName
@@ -187,24 +189,50 @@ class MetadataWatch:
                 f"there is no room for more",
             )
 
-    def hold(self, sent: Sent) -> None:
+    def hold(self, sent: Sent, topic: Topic | None = None) -> None:
         """Watch ``sent``, which was just added to its session's sequence.
 
-        Adds a delivery at once if a later version is known here.
+        Adds a delivery at once if a later version is known here. ``topic`` was sent with a unit: it
+        says what a renamed topic is called, unless a later version was sent before.
 
         Raises:
             Overloaded: Too many names are followed; ``check_room`` refuses before.
         """
         if self._is_closed:
             return
+        if topic is not None and topic.name != sent.name and topic.version == sent.version:
+            self.rename(sent, topic.name)
+            return
         watched = self._names.get(sent.name)
+        if watched is not None and self._is_of_another(watched, sent):
+            self._give_up_name(watched)
+            watched = None
         if watched is None:
+            if len(self._names) >= METADATA_NAMES_WATCHED_MAX:
+                raise Overloaded(f"{len(self._names)} names are followed for brokers")
             self._follow(sent)
             return
         if sent not in watched.holders:
             watched.holders.append(sent)
         if watched.known_at:
             self._compare(sent, watched)
+
+    def rename(self, sent: Sent, name: str) -> None:
+        """Watch a topic by its new name. The caller has sent the version of it that has the name,
+        and MUST NOT have sent a later one.
+
+        There may be one more name than ``METADATA_NAMES_WATCHED_MAX`` for each renamed topic, until
+        all sessions that hold it know of the rename.
+        """
+        if self._is_closed or sent in self._leaving:
+            return
+        self.drop(sent)
+        sent.name = name
+        watched = self._names.get(name)
+        if watched is None:
+            self._follow(sent)
+        else:
+            self.hold(sent)
 
     def leave(self, sent: Sent, sequence: int) -> None:
         """Stop watching ``sent`` once its broker has synced ``sequence``, where it gives it up.
@@ -257,6 +285,10 @@ class MetadataWatch:
             limit = "names"
             for sent in learned:
                 self.hold(sent)
+            for each in held.objects:
+                known = session.metadata.topic(each.id)
+                if known is not None and known.version == each.version and known.name != each.name:
+                    self.rename(known, each.name)
         except Overloaded:
             session.metadata.is_refused = session.metadata.awaits_report = True
             self._on_refused(limit)
@@ -296,7 +328,7 @@ class MetadataWatch:
     def _rehome_one(self, watched: WatchedName) -> None:
         holder = watched.holders[0]
         try:
-            if self._homes.home_of(holder.kind, holder.name) == watched.home.shard_id:
+            if self._home_of(holder) == watched.home.shard_id:
                 return
         except MetadataError:
             return
@@ -323,13 +355,29 @@ class MetadataWatch:
         del self._left[session]
 
     def _follow(self, sent: Sent) -> None:
-        if len(self._names) >= METADATA_NAMES_WATCHED_MAX:
-            raise Overloaded(f"{len(self._names)} names are followed for brokers")
         self._names[sent.name] = self._home_watch(sent).add(sent)
+
+    def _home_of(self, sent: Sent) -> int:
+        return self._homes.home_of(sent.kind, sent.name, sent.object_id)
+
+    def _is_of_another(self, watched: WatchedName, sent: Sent) -> bool:
+        """Return whether a name is followed where an earlier topic of that name has its home: it
+        was renamed, and ``sent`` got the name."""
+        holder = watched.holders[0]
+        if sent.kind != KIND_TOPIC or holder.object_id == sent.object_id:
+            return False
+        return watched.home.shard_id != self._home_of(sent)
+
+    def _give_up_name(self, watched: WatchedName) -> None:
+        """Stop following a name for those who have another object by it, which has left it."""
+        del self._names[watched.name]
+        watched.home.discard(watched)
+        for holder in watched.holders:
+            self._confirm_later(holder)
 
     def _home_watch(self, sent: Sent) -> HomeWatch:
         """Return the watch at the shard that has the slot of an object."""
-        shard_id = self._homes.home_of(sent.kind, sent.name)
+        shard_id = self._home_of(sent)
         home = self._home_watches.get(shard_id)
         if home is None:
             stream = self._homes.watch(shard_id, self._subscriber_id)
@@ -358,9 +406,18 @@ class MetadataWatch:
         state = watched.state
         if state is None or id_of(state) != sent.object_id:
             self._confirm_later(sent)
-        elif state.version > sent.version and self._has_room(sent):
+        else:
+            self._bring(sent, state, watched)
+
+    def _bring(self, sent: Sent, state: MetadataState, watched: WatchedName | None) -> None:
+        """Deliver ``state`` if it is later than what was sent, and follow it by its name."""
+        if state.version > sent.version:
+            if not self._has_room(sent):
+                return
             sent.version = state.version
             self._deliver(sent, change_delivery(state), watched)
+        if state.version == sent.version and state.name != sent.name:
+            self.rename(sent, state.name)
 
     def _remove(self, sent: Sent) -> None:
         sent.is_gone = True
@@ -424,7 +481,7 @@ class MetadataWatch:
         )
         if len(items) != len(names):
             raise Unavailable(f"{len(names)} objects read, {len(items)} came")
-        states = {item.name: state_of(item) for item in items}
+        states = {name: state_of(item) for (_, name), item in zip(names, items, strict=True)}
         for sent in checked:
             if sent not in self._unconfirmed:
                 continue
@@ -432,6 +489,8 @@ class MetadataWatch:
             state = states[sent.name]
             if state is None or id_of(state) != sent.object_id:
                 self._remove(sent)
+            elif state.name != sent.name:
+                self._bring(sent, state, self._names.get(sent.name))
             if sent not in sent.session.metadata.behind:
                 self._place_late(sent)
         self.synced()

@@ -67,6 +67,7 @@ class Sent:
         self.session = session
         self.kind = kind
         self.name = name
+        """Of a topic that was renamed the one of ``version``, see ``MetadataWatch.rename``."""
         self.object_id = object_id
         self.version = version
         """The highest that was sent."""
@@ -108,6 +109,10 @@ class SessionMetadata:
     def __iter__(self) -> Iterator[Sent]:
         yield from tuple(self._parents.values())
         yield from tuple(self._topics.values())
+
+    def topic(self, topic_id: str) -> Sent | None:
+        """Return the topic of an id if the session holds a unit of it."""
+        return self._topics.get(topic_id)
 
     def has_parent(self, name: str, object_id: str = "") -> bool:
         """Return whether the session has the tenant or namespace called ``name``.

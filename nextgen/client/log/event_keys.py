@@ -1,7 +1,8 @@
-"""The key of an event: the name it is about. Prefixes and watches are matched against it.
+"""The keys of an event: the names it is about. Prefixes and watches are matched against them.
 
 A tenant, a namespace (``tenant/namespace``), a topic or partition by its canonical name, or a
-broker id. Events of shards, nodes and maps are about no name and have the key ``""``.
+broker id. Events of shards, nodes and maps are about no name and have the key ``""``. The rename of
+a topic has two keys, the former name and the new one; all others have one.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ KEY_FIELDS = MappingProxyType(
         "node_state_set": None,
     }
 )
-"""The field of each payload that holds its key, None for a payload that is about no name."""
+"""The field of each payload that holds its key, None for a payload that is about no name. Of a
+rename it is the former name."""
 
 EVENT_TYPES = frozenset(KEY_FIELDS)
 """Every payload that an event can have, by the name of its field."""
@@ -101,7 +103,7 @@ EVENT_TYPES = frozenset(KEY_FIELDS)
 def event_key(event: Event) -> str:
     """Return the name that ``event`` is about, ``NO_KEY`` if it is about none.
 
-    An event of a later release has no key here.
+    Of a rename it is the former name. An event of a later release has no key here.
     """
     payload = event.WhichOneof("payload")
     field = KEY_FIELDS.get(payload) if payload is not None else None
@@ -109,3 +111,11 @@ def event_key(event: Event) -> str:
         return NO_KEY
     key: str = getattr(getattr(event, payload), field)
     return key
+
+
+def event_keys(event: Event) -> tuple[str, ...]:
+    """Return the names that ``event`` is about: two of a rename, else one, perhaps ``NO_KEY``."""
+    if event.HasField("topic_renamed"):
+        renamed = event.topic_renamed
+        return renamed.name, renamed.new_name
+    return (event_key(event),)

@@ -56,7 +56,7 @@ def home_of(homes: HomeShards, unit: UnitAssignment) -> int:
     Raises:
         MetadataError: The shard map is not known.
     """
-    return homes.home_of(KIND_TOPIC, parse_topic(unit.name).base_text)
+    return homes.home_of(KIND_TOPIC, parse_topic(unit.name).base_text, unit.topic_id)
 
 
 def by_home(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nextgen.client.changes.shard_watch import WatchListener
-from nextgen.client.log.event_keys import event_key
+from nextgen.client.log.event_keys import event_keys
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import events_pb2 as pb
@@ -26,6 +26,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
+from shards.domain.topic import Topic
 from shards.ports import ShardWatching
 from shards.sessions.metadata_state import MetadataState, id_of, state_after
 from shards.wire.inventory import item_message
@@ -37,7 +38,7 @@ CONTROLLERS = "node-1/topic-controller-all/1"
 class SilentHomes:
     """Home shards of which nothing is ever heard."""
 
-    def home_of(self, kind: Kind, name: str) -> int:
+    def home_of(self, kind: Kind, name: str, object_id: str = "") -> int:
         return 1
 
     def manager_shard(self, broker_id: str) -> int:
@@ -195,7 +196,7 @@ class FakeStream:
             events = [
                 event
                 for event in self.home.events[watched.position : upto]
-                if event_key(event) in watched.names
+                if not watched.names.isdisjoint(event_keys(event))
             ]
             if events:
                 listener.on_events(events)
@@ -233,8 +234,24 @@ class _Home:
     def append(self, kind: Kind, name: str, event: pb.Event) -> None:
         event.position, event.shard_id = self.position + 1, self.shard_id
         self.events.append(event)
-        state = state_after(self.latest(name)[1], event)
-        self._states.setdefault(name, []).append((event.position, kind, state))
+        self._note(kind, name, state_after(self.latest(name)[1], event))
+
+    def rename(self, event: pb.Event, *, in_grace: bool) -> None:
+        """A topic has another name; within its grace the former one stands for it."""
+        renamed = event.topic_renamed
+        self.append(KIND_TOPIC, renamed.name, event)
+        state = self.latest(renamed.name)[1]
+        self._note(KIND_TOPIC, renamed.new_name, state)
+        if not in_grace:
+            self.forget(renamed.name)
+
+    def forget(self, name: str) -> None:
+        """The grace of a former name is over."""
+        self._states[name].pop()
+        self._note(KIND_TOPIC, name, None)
+
+    def _note(self, kind: Kind, name: str, state: MetadataState | None) -> None:
+        self._states.setdefault(name, []).append((self.position, kind, state))
 
 
 class FakeHomes:
@@ -250,6 +267,10 @@ class FakeHomes:
         self._ids = itertools.count(1)
         self._moved: dict[str, int] = {}
         """By name: the shard that its slot has moved to."""
+        self._born: dict[str, int] = {}
+        """By id: the shard that a topic was created in."""
+        self._renamed: dict[str, str] = {}
+        """The ids of renamed topics, by the names that they got."""
         for home in self.homes:
             home.append(KIND_TENANT, "", pb.Event(slots_adopted=pb.SlotsAdopted()))
 
@@ -259,9 +280,11 @@ class FakeHomes:
 
     # HomeShards, MetadataReader ---------------------------------------------------------------
 
-    def home_of(self, kind: Kind, name: str) -> int:
+    def home_of(self, kind: Kind, name: str, object_id: str = "") -> int:
         if name in self._moved:
             return self._moved[name]
+        if object_id in self._born:
+            return self._born[object_id]
         return 1 + sum(name.encode()) % len(self.homes)
 
     def manager_shard(self, broker_id: str) -> int:
@@ -306,10 +329,37 @@ class FakeHomes:
                     topic_id=object_id, name=name, namespace_id=namespace_id
                 )
             )
+        self._renamed.pop(name, None)
         self._home(name).append(kind, name, event)
+        if kind == KIND_TOPIC:
+            self._born[object_id] = self._home(name).shard_id
         state = self.state(name)
         assert state is not None
         return state
+
+    def rename(self, name: str, new_name: str, *, in_grace: bool = True) -> None:
+        """Rename a topic: it stays where it was created."""
+        state = self.state(name)
+        assert isinstance(state, Topic), f"{name} is no topic"
+        event = pb.Event(
+            topic_renamed=pb.TopicRenamed(
+                name=name,
+                topic_id=state.topic_id,
+                new_name=new_name,
+                namespace_id=self._id_of(parse_topic(new_name).namespace_text),
+                former_names=[pb.OldName(name=name, until_ms=1)],
+                partitions=state.partitions,
+                properties=dict(state.properties),
+                version=state.version + 1,
+                created_time_ms=state.created_time_ms,
+                policies=state.policies,
+                policies_version=state.policies_version,
+            )
+        )
+        self._home(name).rename(event, in_grace=in_grace)
+        self._renamed[new_name] = state.topic_id
+        if in_grace:
+            self._renamed[name] = state.topic_id
 
     def move(self, name: str, shard_id: int) -> None:
         """Have another shard adopt the slot of ``name``."""
@@ -386,4 +436,4 @@ class FakeHomes:
         return "" if state is None else id_of(state)
 
     def _home(self, name: str) -> _Home:
-        return self.homes[self.home_of(KIND_TOPIC, name) - 1]
+        return self.homes[self.home_of(KIND_TOPIC, name, self._renamed.get(name, "")) - 1]

@@ -145,7 +145,7 @@ class MetadataWorld:
             session.append(Delivery(assign=assignment))
             sent = session.metadata.note_assigned(assignment)
             if sent is not None:
-                self.watch.hold(sent)
+                self.watch.hold(sent, assignment.topic)
 
     def release(self, broker_id: str, assignment: TopicAssignment) -> None:
         session = self.brokers[broker_id].session

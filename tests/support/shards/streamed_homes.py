@@ -42,7 +42,7 @@ class StreamedHomes:
             lambda shard_id: ShardWatch(shard_id, CONTROLLERS, self.link)
         )
 
-    def home_of(self, kind: Kind, name: str) -> int:
+    def home_of(self, kind: Kind, name: str, object_id: str = "") -> int:
         return SHARD
 
     def manager_shard(self, broker_id: str) -> int:

@@ -181,7 +181,7 @@ def test_an_object_is_followed_where_the_map_has_it() -> None:
     link = FakeLink()
     assert link.view.learn_move([(0, 16_383)], 3, 1)
 
-    homes = LinkedHomes(cast(ClusterLink, link))
+    homes = LinkedHomes(cast(ClusterLink, link), "controllers")
 
     assert {homes.home_of(name.kind, name.name) for name in NAMES} == {1, 2, 3}
 
@@ -193,6 +193,16 @@ def test_the_home_of_an_object_is_where_it_is_watched() -> None:
     stream = homes().watch(2, "manager")
     assert isinstance(stream, ShardWatch)
     assert (stream.shard_id, stream.subscriber_id) == (2, "manager")
+
+
+def test_a_topic_has_its_home_by_its_id_whatever_it_is_called() -> None:
+    table = FakeLink().view.map_table
+    assert table is not None
+    name = "persistent://acme/orders/paid"
+
+    for slot in (0, 6_000, 16_383):
+        assert homes().home_of(KIND_TOPIC, name, f"{slot:04x}{0:020x}") == table.owners[slot]
+    assert homes().home_of(KIND_TOPIC, name, "no id") == homes().home_of(KIND_TOPIC, name)
 
 
 def test_without_a_map_nothing_has_a_home() -> None:

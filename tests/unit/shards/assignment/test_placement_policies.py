@@ -557,7 +557,7 @@ class _LinkedHomes:
     def __init__(self, link: FakeLink) -> None:
         self._link = link
 
-    def home_of(self, kind: Kind, name: str) -> int:
+    def home_of(self, kind: Kind, name: str, object_id: str = "") -> int:
         return SHARD
 
     def manager_shard(self, broker_id: str) -> int:

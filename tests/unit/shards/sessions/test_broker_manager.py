@@ -28,7 +28,8 @@ from tests.support.shards.harness import NAMESPACE, FakeBroker, Harness, in_shar
 
 
 def assignment(name: str, epoch: int = 1) -> pb.TopicAssignment:
-    return pb.TopicAssignment(topic=Topic(name=name), name=name, epoch=epoch, shard_id=1)
+    topic = Topic(topic_id=f"id of {name}", name=name, version=1)
+    return pb.TopicAssignment(topic=topic, name=name, epoch=epoch, shard_id=1)
 
 
 def assign_request(broker: FakeBroker, *names: str) -> pb.AssignRequest:
@@ -43,7 +44,7 @@ def release_request(broker: FakeBroker, name: str) -> pb.ReleaseRequest:
     return pb.ReleaseRequest(
         broker_id=broker.broker_id,
         session_id=broker.session_id,
-        releases=[pb.TopicRelease(name=name, epoch=1)],
+        releases=[pb.TopicRelease(topic_id=f"id of {name}", name=name, epoch=1)],
     )
 
 

@@ -61,7 +61,7 @@ class Shards:
         """As the broker's connection."""
         self.settled += [unit.name for unit in message.drained_settled.units]
 
-    def home_of(self, _kind: int, name: str) -> int:
+    def home_of(self, _kind: int, name: str, _object_id: str = "") -> int:
         if self.error is not None:
             raise self.error
         return int(name[-1]) % SHARDS

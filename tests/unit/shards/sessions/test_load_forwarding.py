@@ -58,7 +58,7 @@ class Shards:
             (each.name, each.rates.messages_in) for each in message.loads_recorded.segments
         ]
 
-    def home_of(self, _kind: int, name: str) -> int:
+    def home_of(self, _kind: int, name: str, _object_id: str = "") -> int:
         return int(name[-1]) % SHARDS
 
     async def record_loads(
