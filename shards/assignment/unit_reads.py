@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from shards.assignment.unit_answers import UnitAnswers
 from shards.domain.assignment import Assignment, unit_key
+from shards.domain.slot_moves.keys import slot_of_state
+from shards.domain.states import StateKind
 from shards.domain.topic import Topic
 from shards.state.shard_slots import ShardSlots
+from shards.state.shard_state import ShardState
 from shards.state.state_reads import StateReads
 
 
@@ -62,6 +66,29 @@ class UnitReads:
 
     def _invalid(self, text: str, why: str) -> LookupAnswer:
         return self._answers.rejected(text, RejectionCode.INVALID_NAME, why)
+
+
+def load_own(
+    state: ShardState, units: UnitReads, names: Sequence[TopicName]
+) -> list[tuple[Topic | None, Assignment | None]]:
+    """Return topic and assignment of those of ``names`` that may be this shard's.
+
+    A renamed topic is where it was created, whatever slot its name has.
+    """
+    has = state.slots.has
+    if not state.reads.total(StateKind.FORMER_NAME):
+        return units.load([name for name in names if has(slot_of(name.routing_key))])
+    return [
+        (topic, assignment)
+        for topic, assignment in units.load(names)
+        if topic is not None and has(_home_slot(topic))
+    ]
+
+
+def _home_slot(topic: Topic) -> int:
+    slot = slot_of_state(StateKind.TOPIC, topic.name, topic)
+    assert slot is not None, "a topic has a slot"
+    return slot
 
 
 def _of_name(assignment: Assignment | None, name: TopicName) -> Assignment | None:

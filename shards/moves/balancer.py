@@ -22,14 +22,14 @@ from nextgen.client.wire.broker_load import rate_of
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.placement import BALANCE_SETTLE_MS
-from nextgen.kernel.routing.hashing import hash64, slot_of
+from nextgen.kernel.routing.hashing import hash64
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from nextgen.tasks.background import start
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import BalanceSeen
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
 from protos.nextgen.v1.shard_service_pb2 import TopicMove
-from shards.assignment.unit_reads import UnitReads
+from shards.assignment.unit_reads import UnitReads, load_own
 from shards.domain.assignment import ASKED_BY_BALANCE, Assignment
 from shards.domain.placement.balance import BalancePlan, part_of
 from shards.domain.placement.rebalance import weight_of
@@ -167,12 +167,10 @@ class Balancer:
 
     def _named(self, plan: BalancePlan) -> Iterator[_Wanted]:
         """Yield the moves of named units that are this shard's and still where the plan says."""
-        slots = self._state.slots
         names = {each.name: name for each in plan.moves if (name := _parsed(each.name)) is not None}
-        own = [name for name in names.values() if slots.has(slot_of(name.routing_key))]
         assigned = {
             assignment.name: assignment
-            for _, assignment in self._units.load(own)
+            for _, assignment in load_own(self._state, self._units, list(names.values()))
             if assignment is not None and self._may_move(assignment)
         }
         for each in plan.moves:

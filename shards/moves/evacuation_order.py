@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
-from shards.assignment.unit_reads import UnitReads
+from shards.assignment.unit_reads import UnitReads, load_own
 from shards.domain.assignment import Assignment
 from shards.state.shard_state import ShardState
 
@@ -32,8 +31,8 @@ class EvacuationOrder:
         *,
         are_busiest_last: bool = False,
     ) -> None:
+        self._state = state
         self._scans = state.scans
-        self._slots = state.slots
         self._units = units
         self._session_id = session_id
         self._busiest = [name for text in busiest if (name := _name(text)) is not None]
@@ -69,8 +68,7 @@ class EvacuationOrder:
         units: list[Assignment] = []
         while self._busiest and not units:
             names, self._busiest = self._busiest[:units_max], self._busiest[units_max:]
-            own = [name for name in names if self._slots.has(slot_of(name.routing_key))]
-            for _, assignment in self._units.load(own):
+            for _, assignment in load_own(self._state, self._units, names):
                 if assignment is None or assignment.session_id != self._session_id:
                     continue
                 if assignment.key not in self._given_first:

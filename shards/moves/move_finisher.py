@@ -23,6 +23,8 @@ from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT
 from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.shard_units import ShardUnits
 from shards.domain.assignment import Assignment
+from shards.domain.renames.names import FormerName
+from shards.domain.states import StateKind
 from shards.moves.recent_moves import recent_moves
 from shards.ports import BrokerDirectory
 from shards.state.shard_state import ShardState
@@ -247,22 +249,33 @@ class MoveFinisher:
         """Return the ids of those topics whose deletion is certain.
 
         The units of a topic with very many of them end before the topic is deleted, and that last
-        record may be lost: then the topic is there, and its messages MUST stay.
+        record may be lost: then the topic is there, perhaps by another name, and its messages MUST
+        stay. A topic is not renamed while this leader finishes something about it.
 
         Raises:
             MetadataError: This replica does not lead any more.
         """
         if not ended:
             return frozenset()
-        loaded = self._units.load([parse_topic(each.name) for each in ended])
+        names = [parse_topic(each.name) for each in ended]
+        loaded = self._units.load(names)
         deleted = frozenset(
             each.topic_id
             for each, (topic, _) in zip(ended, loaded, strict=True)
             if topic is None or topic.topic_id != each.topic_id
         )
+        deleted -= self._renamed([name.base_text for name in names])
         # What was read may be a proposal that is lost.
         await self._proposer.confirm()
         return deleted
+
+    def _renamed(self, names: Sequence[str]) -> frozenset[str]:
+        """Return the ids of topics that had one of these names."""
+        reads = self._state.reads
+        if not reads.total(StateKind.FORMER_NAME):
+            return frozenset()
+        found = reads.load(StateKind.FORMER_NAME, names).values()
+        return frozenset(each.topic_id for each in found if isinstance(each, FormerName))
 
     async def _finish(self, moves: Sequence[UnfinishedMove]) -> None:
         pause = _PAUSE_SECONDS_MIN

@@ -11,27 +11,33 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
 from nextgen.kernel.limits.placement import DELETED_UNITS_RECOVERED_MAX
-from nextgen.kernel.routing.names import Domain, Unit, parse_topic
+from nextgen.kernel.routing.names import PARTITION_SUFFIX, Domain, Unit, parse_topic
 from nextgen.replication.ports import Entry, ReplicatedLog
 from protos.nextgen.v1.events_pb2 import (
     DecidedCommand,
+    Event,
     ScalableTopicDeleted,
     TopicAssigned,
     TopicDeleted,
+    TopicRenamed,
     TopicUnassigned,
 )
 from shards.domain.assignment import (
     MOVE_REASONS,
     REASON_IDLE,
     REASON_REBALANCED,
+    REASON_RENAMED,
     REASON_TOPIC_DELETED,
     REASON_UNLOADED,
     Assignment,
 )
 from shards.wire.event import TOPIC_DELETED_TRACE
+
+_T = TypeVar("_T")
 
 RECENT_MS = 30_000
 """Longer than a move takes: sync and release have deadlines of 5 s, the caches one of 2 s."""
@@ -46,9 +52,10 @@ PAUSE_PARTS = 9
 """Length of the pause after each turn, in lengths of the turn: the first requests of a term come
 first, and caches are not relied on before their time-to-live is over."""
 
-_REASONS = frozenset({*MOVE_REASONS.values(), REASON_IDLE, REASON_UNLOADED})
+_REASONS = frozenset({*MOVE_REASONS.values(), REASON_IDLE, REASON_UNLOADED, REASON_RENAMED})
 _TRACES = (
     TOPIC_DELETED_TRACE,
+    Event(topic_renamed=TopicRenamed()).SerializeToString()[:-1],
     *(reason.encode() for reason in (*_REASONS, REASON_TOPIC_DELETED)),
 )
 
@@ -58,7 +65,8 @@ class RecentMoves:
     """Moves and deletions at the end of a log that may be unfinished."""
 
     moved: dict[str, int]
-    """Name and epoch of each unit whose latest change is a move or an unassignment."""
+    """Name and epoch of each unit whose latest change is a move or an unassignment. Units of
+    renamed topics have the names that they would get now."""
 
     deleted: list[Assignment]
     """Assignments that ended with their topic, without a broker: the view has forgotten it."""
@@ -189,6 +197,9 @@ def _note_changes(payload: bytes, term: int, found: _Found) -> None:
             change = _Change(0, decided.time_ms, term)
             found.deleted_topics.append((event.scalable_topic_deleted, change))
             continue
+        elif event.HasField("topic_renamed"):
+            _rename(event.topic_renamed, found)
+            continue
         else:
             continue
         found.moved.pop(changed.name, None)
@@ -201,3 +212,18 @@ def _note_changes(payload: bytes, term: int, found: _Found) -> None:
             # A later topic of the same name has another id, so later changes do not undo this.
             ended = Assignment(changed.topic_id, changed.unit, changed.name, changed.epoch, "", "")
             found.deleted[ended] = change
+
+
+def _rename(renamed: TopicRenamed, found: _Found) -> None:
+    """Have the units of a topic go by its new name. If its deletion began before, it failed."""
+    parts = (renamed.name, f"{renamed.name}{PARTITION_SUFFIX}")
+    _rename_keys(found.moved, parts, renamed)
+    _rename_keys(found.evened_at_ms, parts, renamed)
+    for ended in [each for each in found.deleted if each.topic_id == renamed.topic_id]:
+        del found.deleted[ended]
+
+
+def _rename_keys(by_name: dict[str, _T], parts: tuple[str, str], renamed: TopicRenamed) -> None:
+    own, partition = parts
+    for name in [each for each in by_name if each == own or each.startswith(partition)]:
+        by_name[f"{renamed.new_name}{name.removeprefix(own)}"] = by_name.pop(name)

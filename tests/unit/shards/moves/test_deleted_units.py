@@ -8,6 +8,7 @@ from nextgen.kernel.events.generations import GENERATION_BITS
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer, UnitAssignment
 from shards.domain.assignment import Assignment
+from shards.domain.renames.names import OldName, TopicRenamed
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
@@ -111,6 +112,29 @@ async def test_units_that_ended_for_a_deletion_that_was_lost_keep_their_messages
     broker = await shard.start_broker("broker-1", UNITS)
     (topic,) = await shard.create_topics("orders")
     (answer,) = await shard.lookup(topic)
+
+    shard.leader._finisher.release_deleted([ended_of(answer)])
+    await asyncio.sleep(0.5)
+
+    assert set(broker.released) == {(topic, 1, "")}
+    assert removed(broker) == []
+
+
+@run_by(in_shard)
+async def test_a_deletion_that_was_lost_does_not_remove_what_was_renamed_since(
+    shard: Harness,
+) -> None:
+    broker = await shard.start_broker("broker-1", UNITS)
+    (topic,) = await shard.create_topics("orders")
+    (answer,) = await shard.lookup(topic)
+    reads, proposer = shard.leader.state.reads, shard.leader.state.proposer
+    before = reads.load_topic(topic)
+    assert before is not None
+    new_name = topic.replace("orders", "settled")
+    former = (OldName(topic, 1),)
+    await proposer.propose(
+        [TopicRenamed(topic, answer.topic_id, new_name, before.namespace_id, former)]
+    )
 
     shard.leader._finisher.release_deleted([ended_of(answer)])
     await asyncio.sleep(0.5)

@@ -15,6 +15,7 @@ from protos.nextgen.v1.events_pb2 import (
     ScalableTopicDeleted,
     TopicAssigned,
     TopicDeleted,
+    TopicRenamed,
     TopicUnassigned,
 )
 from shards.domain.assignment import Assignment
@@ -86,6 +87,47 @@ async def test_what_ended_with_its_topic_counts_whatever_was_created_of_its_name
         ],
         [],
     )
+
+
+def renamed(name: str, new_name: str, topic_id: str) -> Event:
+    return Event(topic_renamed=TopicRenamed(name=name, new_name=new_name, topic_id=topic_id))
+
+
+@run_by(with_log)
+async def test_units_of_a_renamed_topic_go_by_its_new_name(log: MemoryLog) -> None:
+    await commit(
+        log,
+        assigned("a/x-partition-2", 7, "moved"),
+        assigned("a/x2", 4, "moved"),
+        assigned("a/even-partition-1", 3, "rebalanced"),
+    )
+    await commit(
+        log,
+        Event(topic_unassigned=TopicUnassigned(name="a/x", epoch=5, reason="renamed")),
+        renamed("a/x", "b/y", "t-1"),
+    )
+    await commit(log, renamed("a/even", "b/odd", "t-2"))
+
+    found = await recent_moves(log)
+
+    assert found.moved == {
+        "b/y-partition-2": 7,
+        "a/x2": 4,
+        "b/odd-partition-1": 3,
+        "b/y": 5,
+    }
+    assert found.evened_at_ms == {"b/odd-partition-1": NOW_MS}
+
+
+@run_by(with_log)
+async def test_a_topic_that_was_renamed_behind_a_deletion_that_failed_keeps_its_messages(
+    log: MemoryLog,
+) -> None:
+    await commit(log, deleted("old-partition-0", 4, "t-1", "p0"), deleted("gone", 1, "t-2"))
+    await commit(log, renamed("old", "new", "t-1"))
+    log.become_leader()
+
+    assert (await recent_moves(log)).deleted == [Assignment("t-2", "", "gone", 1, "", "")]
 
 
 def gone(name: str, topic_id: str, partitions: int = 0) -> Event:
