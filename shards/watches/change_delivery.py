@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from nextgen.client.changes.index import change_of
+from nextgen.client.changes.index import changes_in
 from nextgen.kernel.errors import PositionCompacted
 from nextgen.kernel.limits.cluster import EVENTS_BATCH_BYTES_MAX
 from nextgen.kernel.limits.stream import (
@@ -240,10 +240,9 @@ class Delivery(Generic[Sent]):
         return True
 
     def _is_wanted(self, event: Event) -> bool:
-        change = change_of(event)
-        return change is not None and any(
+        return any(
             watch.delivery is self and watch.stage is Stage.LIVE and watch.since < event.position
-            for watch in self._source.index.find_of(self._stream, change)
+            for watch in self._source.index.find_of(self._stream, changes_in(event))
         )
 
     def _send(self, events: Sequence[Sent]) -> None:

@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from nextgen.client.changes.index import change_of
+from nextgen.client.changes.index import changes_in
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.kernel.limits.stream import (
     WATCH_EVENTS_PER_SLICE,
@@ -232,9 +232,7 @@ class ChangeHub:
             if is_release(event):
                 for lease in self.source.leased:
                     lease.offer(event)
-            change = change_of(event)
-            if change is None:
-                continue
-            for bucket in index.find(change):
-                for stream, watches in bucket.items():
-                    stream.offer(event, watches)
+            for change in changes_in(event):
+                for bucket in index.find(change):
+                    for stream, watches in bucket.items():
+                        stream.offer(event, watches)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nextgen.client.changes.index import change_of
+from nextgen.client.changes.index import changes_in
 from nextgen.kernel.errors import (
     MetadataError,
     Overloaded,
@@ -153,10 +153,7 @@ class JoiningWatches:
         return True
 
     def _collect(self, event: Event, wanted: dict[ChangeWatch, list[Event]]) -> None:
-        change = change_of(event)
-        if change is None:
-            return
-        for watch in self._source.index.find_of(self._stream, change):
+        for watch in self._source.index.find_of(self._stream, changes_in(event)):
             if watch in self._passing and watch.since < event.position:
                 wanted.setdefault(watch, []).append(event)
 

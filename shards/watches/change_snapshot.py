@@ -4,7 +4,8 @@ One read transaction covers a whole snapshot, so all of its pages are as of one 
 read on a worker thread, each after the one before was sent: memory is bounded by a page, whatever
 is watched.
 
-Assignments are found through the topics they belong to, as the view keeps them by topic id.
+Assignments are found through the topics they belong to, as the view keeps them by topic id. A watch
+of topics by name is also told of names that are no topic's here and lead to one: see ``Item``.
 """
 
 from __future__ import annotations
@@ -29,9 +30,16 @@ from nextgen.kernel.routing.names import (
     parse_topic,
 )
 from nextgen.replication.view.database import driver_of, read_applied, sqlite_errors
-from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, Item, Kind, UnitAssignment
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_ASSIGNMENT,
+    KIND_TOPIC,
+    Item,
+    Kind,
+    UnitAssignment,
+)
 from shards.domain.assignment import Assignment
 from shards.domain.namespace import Namespace
+from shards.domain.renames.names import FormerName, TopicPointer
 from shards.domain.scalable.state import ScalableTopic
 from shards.domain.states import State, StateKind
 from shards.domain.tenant import Tenant
@@ -39,7 +47,7 @@ from shards.domain.topic import Topic
 from shards.projections.foreign import read_foreign
 from shards.projections.reading import end_of_prefix, prefix_range, read_range
 from shards.projections.rows import MAPPINGS, Query, ReadTransaction, Row, read_states
-from shards.projections.tables import ASSIGNMENTS, TOPICS
+from shards.projections.tables import ASSIGNMENTS, FORMER_NAMES, TOPIC_NAMES, TOPICS
 from shards.watches.change_watch import Selection
 from shards.wire.inventory import KINDS, item_message
 
@@ -86,6 +94,8 @@ class ViewLook:
             for states in self._states(kind, selection):
                 if states:
                     yield [_item(kind, state) for state in states]
+            if kind == KIND_TOPIC and selection.names and self._has_names():
+                yield from self._leading_names(selection.names)
 
     def close(self) -> None:
         """End the transaction. Closing again does nothing."""
@@ -103,6 +113,47 @@ class ViewLook:
         if selection.names:
             return self._own(_named(self._query, of_kind, selection.names), of_kind)
         return self._own(_with_prefix(self._query, of_kind, selection.prefix), of_kind)
+
+    def _has_names(self) -> bool:
+        """Return whether the shard has any name that leads to a topic."""
+        return any(
+            self._query(f"SELECT 1 FROM {table.name} LIMIT 1")
+            for table in (TOPIC_NAMES, FORMER_NAMES)
+        )
+
+    def _leading_names(self, names: Sequence[str]) -> Iterator[Sequence[Item]]:
+        """Yield what those names lead to that are no topic's here."""
+        for page in _pages(names):
+            topics = read_states(self._query, StateKind.TOPIC, page)
+            others = [name for name in page if not self._is_own(StateKind.TOPIC, topics[name])]
+            pointers = read_states(self._query, StateKind.TOPIC_NAME, others)
+            items = [
+                self._former_item(former) or self._pointer_item(pointers[name])
+                for name, former in read_states(self._query, StateKind.FORMER_NAME, others).items()
+            ]
+            found = [item for item in items if item is not None]
+            if found:
+                yield found
+
+    def _former_item(self, former: State | None) -> Item | None:
+        """Return the topic that a former name leads to, under that name."""
+        if not isinstance(former, FormerName) or not self._is_own(StateKind.FORMER_NAME, former):
+            return None
+        topic = read_states(self._query, StateKind.TOPIC, (former.current,))[former.current]
+        is_its_topic = isinstance(topic, Topic) and topic.topic_id == former.topic_id
+        return item_message(KIND_TOPIC, former.name, topic) if is_its_topic else None
+
+    def _pointer_item(self, pointer: State | None) -> Item | None:
+        if not isinstance(pointer, TopicPointer) or not self._is_own(StateKind.TOPIC_NAME, pointer):
+            return None
+        item = Item(kind=KIND_TOPIC, name=pointer.name)
+        item.pointer.topic_id = pointer.topic_id
+        return item
+
+    def _is_own(self, kind: StateKind, state: State | None) -> bool:
+        """Return whether there is a state, and it is of a slot that the shard has."""
+        key = getattr(state, "name", "")
+        return state is not None and not self._foreign.has_state(kind, key, state)
 
     # Foreign rows are left out behind the reads: a page may be short, and the next one follows.
 

@@ -152,8 +152,7 @@ class ChangeStream:
         """Return whether all acknowledged watches of one of ``changes`` are at ``position``."""
         return all(
             watch.acked >= position
-            for change in changes
-            for watch in self._source.index.find_of(self, change)
+            for watch in self._source.index.find_of(self, changes)
             if watch.is_acknowledged
         )
 

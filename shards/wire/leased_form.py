@@ -2,7 +2,8 @@
 
 A watch that names creations gets the names of adjacent creations as one ``Creations``, shared by
 all such watches. A bulk create has thousands of them, and few subscribers need any. A topic that
-grew is named among them: its new partitions came into being.
+grew is named among them: its new partitions came into being. So are the names of a renamed topic,
+and a name that leads to a topic elsewhere: whatever is remembered of them is out of date.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
 
+from nextgen.client.log.event_keys import event_keys
 from nextgen.kernel.limits.cluster import (
     ASSIGNMENT_CREATIONS_MS,
     EVENTS_BATCH_BYTES_MAX,
@@ -26,8 +28,8 @@ update and an acknowledgement for each would cost as much as the creation."""
 UNTIL_THE_NEXT_UPDATE = float("inf")
 """``LeasedEvent.may_wait_s`` of an event that goes out with the next update that is due."""
 
-# An update with one ``Creations`` needs no splitting.
-assert WATCH_EVENTS_PER_SLICE * TOPIC_TEXT_CHARACTERS_MAX <= EVENTS_BATCH_BYTES_MAX
+# An update with one ``Creations`` needs no splitting, even if all of its events have two names.
+assert 2 * WATCH_EVENTS_PER_SLICE * TOPIC_TEXT_CHARACTERS_MAX <= EVENTS_BATCH_BYTES_MAX
 
 
 class LeasedEvent(NamedTuple):
@@ -42,8 +44,8 @@ class LeasedEvent(NamedTuple):
 
 
 class Creations(NamedTuple):
-    """The names of topics that were created, or grew, at adjacent positions; at most
-    ``WATCH_EVENTS_PER_SLICE``."""
+    """The names of topics that were created, grew or were renamed at adjacent positions, of at most
+    ``WATCH_EVENTS_PER_SLICE`` events."""
 
     first_position: int
     position: int
@@ -52,6 +54,11 @@ class Creations(NamedTuple):
 
 
 LeasedForm = LeasedEvent | Creations
+
+_CREATIONS = frozenset(
+    {"topic_created", "topic_partitions_grown", "topic_name_pointed", "topic_renamed"}
+)
+"""Events behind which a name may stand for a topic for which it did not stand before."""
 
 
 class LeasedForms:
@@ -87,17 +94,18 @@ def creations_apart(
 
 
 def _is_creation(event: Event) -> bool:
-    return event.HasField("topic_created") or event.HasField("topic_partitions_grown")
+    return event.WhichOneof("payload") in _CREATIONS
 
 
 def _creations(events: Sequence[Event]) -> Creations:
-    names = tuple([_created_name(event) for event in events])
+    names = tuple([name for event in events for name in _created_names(event)])
     return Creations(events[0].position, events[-1].position, names)
 
 
-def _created_name(event: Event) -> str:
-    # Only one of them has a name; nearly always it is the first.
-    return event.topic_created.name or event.topic_partitions_grown.name
+def _created_names(event: Event) -> tuple[str, ...]:
+    # Nearly always it is this one.
+    name = event.topic_created.name
+    return (name,) if name else event_keys(event)
 
 
 def _form(event: Event) -> LeasedEvent:

@@ -8,10 +8,10 @@ for only if its receiver cannot find them itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from nextgen.client.log.event_keys import KEY_FIELDS
+from nextgen.client.log.event_keys import KEY_FIELDS, event_keys
 from nextgen.kernel.governance.policies import PolicyLevel
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import (
@@ -40,6 +40,7 @@ _KIND_OF_TEN: dict[int, Kind] = {
     20: KIND_SCALABLE_TOPIC,
     21: KIND_SCALABLE_TOPIC,
     22: KIND_SCALABLE_TOPIC,
+    25: KIND_TOPIC,
 }
 """Kinds by the tens of a payload's field number, which ``events.proto`` assigns by subject."""
 
@@ -67,8 +68,17 @@ def _watched_payloads() -> dict[str, tuple[Kind, str]]:
 _PAYLOADS = _watched_payloads()
 
 
+def changes_in(event: Event) -> Sequence[Change]:
+    """Return the objects of ``event``: none of a kind that cannot be watched, two of a rename."""
+    if event.HasField("topic_renamed"):
+        return [(KIND_TOPIC, name) for name in event_keys(event)]
+    change = change_of(event)
+    return () if change is None else (change,)
+
+
 def change_of(event: Event) -> Change | None:
-    """Return the object of ``event``, None if it is of a kind that cannot be watched."""
+    """Return the object of ``event``, None if it is of a kind that cannot be watched; of a rename
+    the topic by its former name."""
     payload = event.WhichOneof("payload")
     if payload in ("policy_set", "policy_cleared"):
         said = getattr(event, payload)
@@ -174,14 +184,15 @@ class ChangeIndex(Generic[Owner, Watch]):
             return False
         return bool(of_kind.prefixes) or not of_kind.names.keys().isdisjoint(names)
 
-    def find_of(self, owner: Owner, change: Change) -> Iterator[Watch]:
-        """Yield the watches of one owner that match ``change``, each once."""
+    def find_of(self, owner: Owner, changes: Iterable[Change]) -> Iterator[Watch]:
+        """Yield the watches of one owner that match one of ``changes``, each once."""
         seen: set[Watch] = set()
-        for bucket in self.find(change):
-            for watch in bucket.get(owner, ()):
-                if watch not in seen:
-                    seen.add(watch)
-                    yield watch
+        for change in changes:
+            for bucket in self.find(change):
+                for watch in bucket.get(owner, ()):
+                    if watch not in seen:
+                        seen.add(watch)
+                        yield watch
 
 
 def _add(

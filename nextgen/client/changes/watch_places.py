@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from nextgen.client.changes.index import ChangeIndex, change_of
+from nextgen.client.changes.index import ChangeIndex, changes_in
 from nextgen.kernel.errors import MetadataError, Overloaded, Unavailable
 from nextgen.kernel.limits.stream import WATCH_PROGRESS_MS, WATCHES_PER_STREAM_MAX
 from protos.nextgen.v1.events_pb2 import Event
@@ -259,10 +259,7 @@ class WatchPlaces:
     def _take_stream_update(self, update: WatchShardUpdate, now: float) -> None:
         concerned: dict[_Place, list[Event]] = {}
         for event in update.events:
-            change = change_of(event)
-            if change is None:
-                continue
-            for place in self._index.find_of(None, change):
+            for place in self._index.find_of(None, changes_in(event)):
                 if place.is_caught_up and place.position < event.position:
                     concerned.setdefault(place, []).append(event)
         self._stream_position = max(self._stream_position, update.position)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nextgen.client.log.event_keys import EVENT_TYPES, event_key
+from nextgen.client.log.event_keys import EVENT_TYPES, event_keys
 from nextgen.client.log.wire import SCHEMA_VERSION_FIRST
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
@@ -53,7 +53,7 @@ _COMMAND_START = _CAUSE_TAG + _varint(COMMAND_ID_BYTES)
 
 
 class EventFilter:
-    """Selects events of these types whose key has this prefix. Empty: all."""
+    """Selects events of these types, one of whose keys has this prefix. Empty: all."""
 
     def __init__(self, types: Sequence[str] = (), key_prefix: str = "") -> None:
         """
@@ -85,7 +85,8 @@ class EventFilter:
         """Return whether ``event`` is wanted."""
         if self._types and event.WhichOneof("payload") not in self._types:
             return False
-        return not self._prefix or event_key(event).startswith(self._prefix)
+        prefix = self._prefix
+        return not prefix or any(key.startswith(prefix) for key in event_keys(event))
 
 
 class SentEvents:

@@ -116,7 +116,7 @@ class Topic(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., name: _Optional[str] = ..., partitions: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., version: _Optional[int] = ..., namespace_id: _Optional[str] = ..., created_time_ms: _Optional[int] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., policies_version: _Optional[int] = ..., former_names: _Optional[_Iterable[_Union[_events_pb2.OldName, _Mapping]]] = ...) -> None: ...
 
 class Item(_message.Message):
-    __slots__ = ("kind", "name", "tenant", "namespace", "topic", "assignment", "scalable_topic")
+    __slots__ = ("kind", "name", "tenant", "namespace", "topic", "assignment", "scalable_topic", "pointer")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class Item(_message.Message):
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     SCALABLE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    POINTER_FIELD_NUMBER: _ClassVar[int]
     kind: Kind
     name: str
     tenant: Tenant
@@ -131,7 +132,14 @@ class Item(_message.Message):
     topic: Topic
     assignment: UnitAssignment
     scalable_topic: _layouts_pb2.ScalableTopic
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[str] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., namespace: _Optional[_Union[Namespace, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., assignment: _Optional[_Union[UnitAssignment, _Mapping]] = ..., scalable_topic: _Optional[_Union[_layouts_pb2.ScalableTopic, _Mapping]] = ...) -> None: ...
+    pointer: TopicPointer
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., name: _Optional[str] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., namespace: _Optional[_Union[Namespace, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., assignment: _Optional[_Union[UnitAssignment, _Mapping]] = ..., scalable_topic: _Optional[_Union[_layouts_pb2.ScalableTopic, _Mapping]] = ..., pointer: _Optional[_Union[TopicPointer, _Mapping]] = ...) -> None: ...
+
+class TopicPointer(_message.Message):
+    __slots__ = ("topic_id",)
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    def __init__(self, topic_id: _Optional[str] = ...) -> None: ...
 
 class ItemPage(_message.Message):
     __slots__ = ("items",)

@@ -39,7 +39,7 @@ def test_another_watch_of_a_name_changes_nothing_for_the_other_names():
     assert found(index, (KIND_TOPIC, "x")) == Counter([("a", 1), ("b", 2), ("a", 3)])
     assert found(index, (KIND_TOPIC, "y")) == Counter([("a", 1)])
     assert found(index, (KIND_NAMESPACE, "x")) == Counter([("a", 1)])
-    assert [*index.find_of("a", (KIND_TOPIC, "x"))] == [1, 3]
+    assert [*index.find_of("a", [(KIND_TOPIC, "x")])] == [1, 3]
 
     index.discard("a", 1, (KIND_TOPIC, KIND_NAMESPACE), names=("x", "y"))
 

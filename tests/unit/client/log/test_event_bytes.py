@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nextgen.client.log.event_bytes import EventFilter, SentEvents
-from nextgen.client.log.event_keys import event_key
+from nextgen.client.log.event_keys import event_keys
 from nextgen.client.log.wire import filled_events
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.limits.stream import KEY_PREFIX_BYTES_MAX
@@ -29,6 +29,11 @@ STORED = st.one_of(
     ),
     st.builds(lambda name: pb.Event(tenant_deleted=pb.TenantDeleted(name=name)), st.text()),
     st.builds(lambda units: pb.Event(capacity_granted=pb.CapacityGranted(units=units)), st.just(7)),
+    st.builds(
+        lambda name, new: pb.Event(topic_renamed=pb.TopicRenamed(name=name, new_name=new)),
+        st.text(),
+        st.text(),
+    ),
     st.just(pb.Event(slots_adopted=pb.SlotsAdopted(ranges=[pb.SlotRange(first=1, last=2)]))),
     st.just(pb.Event(broker_recorded=pb.BrokerRecorded(broker_id="broker-1"))),
 )
@@ -95,7 +100,7 @@ def test_a_filter_narrows_what_is_sent_and_nothing_else(
         event
         for event in filled_events(entry, 7)
         if (not types or event.WhichOneof("payload") in types)
-        and event_key(event).startswith(prefix)
+        and any(key.startswith(prefix) for key in event_keys(event))
     ]
 
 

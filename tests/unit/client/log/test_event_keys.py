@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nextgen.client.changes.index import change_of
-from nextgen.client.log.event_keys import EVENT_TYPES, KEY_FIELDS, NO_KEY, event_key
+from nextgen.client.changes.index import change_of, changes_in
+from nextgen.client.log.event_keys import EVENT_TYPES, KEY_FIELDS, NO_KEY, event_key, event_keys
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 
@@ -31,6 +31,24 @@ def test_the_key_of_a_payload_is_a_string_that_it_has(payload: object) -> None:
 def test_a_payload_without_its_name_and_an_event_without_payload_have_no_key() -> None:
     assert event_key(pb.Event(topic_created=pb.TopicCreated())) == NO_KEY
     assert event_key(pb.Event(position=7)) == NO_KEY
+
+
+def test_a_rename_is_about_both_names_and_other_events_about_one() -> None:
+    renamed = pb.Event(topic_renamed=pb.TopicRenamed(name="a", new_name="b"))
+    created = pb.Event(topic_created=pb.TopicCreated(name="a"))
+    moved = pb.Event(shard_map_changed=pb.ShardMapChanged())
+
+    assert [event_keys(each) for each in (renamed, created, moved)] == [("a", "b"), ("a",), ("",)]
+    assert [*changes_in(renamed)] == [(KIND_TOPIC, "a"), (KIND_TOPIC, "b")]
+    assert [*changes_in(created)] == [(KIND_TOPIC, "a")]
+    assert not changes_in(moved)
+
+
+@pytest.mark.parametrize("payload", ["topic_name_pointed", "topic_name_freed"])
+def test_what_a_shard_keeps_of_a_name_is_a_change_of_the_topic_of_that_name(payload: str) -> None:
+    event = pb.Event()
+    getattr(event, payload).name = "a"
+    assert [*changes_in(event)] == [(KIND_TOPIC, "a")]
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_the_index_finds_what_a_look_at_every_watch_would_find(
         watch for each in index.find((kind, name)) for found in each.values() for watch in found
     } == expected
     for owner in range(3):
-        of_owner = list(index.find_of(owner, (kind, name)))
+        of_owner = list(index.find_of(owner, [(kind, name)]))
         assert len(of_owner) == len(set(of_owner))
         assert set(of_owner) == {number for number in expected if watches[number][0] == owner}
     assert bool(index) == bool(held)

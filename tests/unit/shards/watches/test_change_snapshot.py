@@ -1,4 +1,5 @@
-"""Snapshots with which watches begin: shared, bounded, and closed when their subscribers leave."""
+"""Snapshots with which watches begin: shared, bounded, closed when their subscribers leave. What
+watches are told of topics that are renamed."""
 
 from __future__ import annotations
 
@@ -15,15 +16,17 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from nextgen.client.wire.errors import from_detail
 from nextgen.kernel.errors import Overloaded, Unavailable
 from nextgen.kernel.limits.stream import WATCH_SNAPSHOT_ITEMS_PER_PAGE
+from nextgen.kernel.routing.ids import mint_id
 from nextgen.tasks.timeouts import timeout
-from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from protos.nextgen.v1.inventory_pb2 import KIND_ASSIGNMENT, KIND_TOPIC
 from shards.domain import topic
+from shards.domain.renames.names import OldName, TopicNameFreed, TopicNamePointed, TopicRenamed
 from shards.watches import change_joining, change_source
 from shards.watches.change_snapshot import SnapshotRun
 from shards.watches.change_watch import Selection
 from tests.support.scenarios import run_by
 from tests.support.shards.events import TIME_MS
-from tests.support.shards.watch_world import Recorder, WatchWorld, in_watch_world
+from tests.support.shards.watch_world import Recorder, Subscriber, WatchWorld, in_watch_world
 
 EVERYTHING = Selection((KIND_TOPIC,), "", ())
 
@@ -202,3 +205,91 @@ async def test_a_view_that_cannot_be_read_ends_the_stream_as_unavailable(world: 
     with pytest.raises(Unavailable, match="cannot be read"):
         await subscriber.until(lambda: False)
     assert not world.hub.source.snapshot_turns.locked()
+
+
+# Renamed topics ---------------------------------------------------------------------------------
+
+OLD, NEW = "persistent://acme/orders/old", "persistent://globex/lab/new"
+ID, ELSEWHERE = mint_id(7, bytes(10)), mint_id(8, bytes(10))
+CREATED = topic.TopicCreated(ID, OLD, 2, "ns-1", TIME_MS)
+RENAMED = TopicRenamed(OLD, ID, NEW, "ns-2", (OldName(OLD, TIME_MS + 1),), (), 2, (), 2, TIME_MS)
+
+
+def watches(subscriber: Subscriber, **more: int) -> dict[str, Recorder]:
+    """Watch topics by prefix, each name, and all at once."""
+    topics = {"kinds": [KIND_TOPIC], **more}
+    return {
+        "all": subscriber.watch(**topics),
+        "acme": subscriber.watch(prefix="persistent://acme/", **topics),
+        "globex": subscriber.watch(prefix="persistent://globex/", **topics),
+        "old": subscriber.watch(names=[OLD], **topics),
+        "new": subscriber.watch(names=[NEW], **topics),
+        "both": subscriber.watch(names=[NEW, OLD], **topics),
+    }
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@run_by(in_watch_world)
+async def test_watchers_of_either_name_get_a_rename_once(
+    world: WatchWorld, *, is_late: bool
+) -> None:
+    first = await world.commit(CREATED)
+    subscriber = world.subscriber()
+    seen = watches(subscriber, from_position=first)
+    other = subscriber.watch(kinds=[KIND_TOPIC], names=[f"{OLD}er"], from_position=first)
+    if not is_late:
+        await subscriber.until_position(first)
+    last = await world.commit(RENAMED)
+    await subscriber.until_position(last)
+
+    for which, each in seen.items():
+        assert each.positions == [last], which
+        assert each.events[0].topic_renamed.new_name == NEW
+    assert not other.events
+
+
+@run_by(in_watch_world)
+async def test_a_snapshot_has_a_renamed_topic_by_its_name_and_leads_there_from_its_former_one(
+    world: WatchWorld,
+) -> None:
+    last = await world.commit(CREATED, RENAMED)
+    subscriber = world.subscriber()
+    seen = watches(subscriber)
+    units = subscriber.watch(kinds=[KIND_ASSIGNMENT], names=[OLD])
+    await subscriber.until_position(last)
+
+    names = {which: [item.name for item in each.items] for which, each in seen.items()}
+    assert names == {
+        "all": [NEW],
+        "acme": [],
+        "globex": [NEW],
+        "old": [OLD],
+        "new": [NEW],
+        "both": [NEW, OLD],
+    }
+    (former,) = seen["old"].items
+    assert (former.topic.name, former.topic.topic_id) == (NEW, ID)
+    assert [(each.name, each.until_ms) for each in former.topic.former_names] == [
+        (OLD, TIME_MS + 1)
+    ]
+    assert not units.items
+
+
+@run_by(in_watch_world)
+async def test_a_watch_by_name_is_told_of_a_pointer_and_when_it_comes_and_goes(
+    world: WatchWorld,
+) -> None:
+    first = await world.commit(TopicNamePointed(NEW, ELSEWHERE))
+    subscriber = world.subscriber()
+    named = subscriber.watch(kinds=[KIND_TOPIC], names=[NEW, OLD])
+    by_prefix = subscriber.watch(kinds=[KIND_TOPIC])
+    await subscriber.until_position(first)
+    last = await world.commit(TopicNamePointed(OLD, ELSEWHERE), TopicNameFreed(NEW, ELSEWHERE))
+    await subscriber.until_position(last)
+
+    assert [(item.name, item.pointer.topic_id) for item in named.items] == [(NEW, ELSEWHERE)]
+    assert not by_prefix.items
+    assert [event.WhichOneof("payload") for event in named.events] == [
+        "topic_name_pointed",
+        "topic_name_freed",
+    ]

@@ -228,3 +228,23 @@ def test_adjacent_creations_are_one_run_of_a_bounded_length() -> None:
     assert [name for each in creations for name in each.names] == numbered(
         WATCH_EVENTS_PER_SLICE + 1
     )
+
+
+def test_names_that_lead_to_a_topic_from_now_on_count_as_created() -> None:
+    """Discovery drops what it remembers of them: that they are absent, how many partitions."""
+    pointed, renamed, freed = Event(), Event(), Event()
+    pointed.topic_name_pointed.name = "p"
+    renamed.topic_renamed.name, renamed.topic_renamed.new_name = "old", "new"
+    freed.topic_name_freed.name = "f"
+    events = [created("c"), pointed, renamed, freed]
+    for position, event in enumerate(events, 5):
+        event.position = position
+
+    runs = list(creations_apart(events))
+
+    assert [len(run) for run, _ in runs] == [3, 1]
+    creations, none = [found for _, found in runs]
+    assert none is None
+    assert creations is not None
+    assert creations.names == ("c", "p", "old", "new")
+    assert (creations.first_position, creations.position) == (5, 7)
