@@ -4,7 +4,8 @@ Each shard lists its own objects in order. The walk keeps a cursor for each: the
 were not taken yet. Everything up to the earliest end of a cursor whose shard has more may be taken,
 as no shard can have anything before it that was not listed.
 
-An object that is created or deleted during the walk may be listed or not. Every other object is
+An object that is created or deleted during the walk may be listed or not, one that is renamed by
+either name, by both or by none. Every other object is
 listed once: a cursor begins with a linearizable read at the shard's leader and goes on at any
 replica, which must have reached the position of that first read (ADR 0079).
 """
@@ -169,7 +170,7 @@ class OrderedWalk:
             if batch:
                 batch.sort(key=_name)
                 self._taken_to = batch[-1][0]
-                return batch
+                return _each_once(batch)
         return []
 
     @property
@@ -200,6 +201,14 @@ class OrderedWalk:
         request = ListRequest()
         request.CopyFrom(self._request)
         await cursor.read(self._shards, request, timeout_ms)
+
+
+def _each_once(batch: list[Entry]) -> list[Entry]:
+    """Leave out names that come again. One shard may have listed a name that it then gave up, and
+    another the renamed topic that got it since: both were true."""
+    return [
+        entry for place, entry in enumerate(batch) if not place or entry[0] != batch[place - 1][0]
+    ]
 
 
 def _share(items: int, shards: int) -> int:

@@ -63,7 +63,8 @@ class TopicListing:
             names = await self._names(shard_ids, question, prefix, digests)
             # A page of one shard that had other slots than the page before adds too much.
             if have_all_slots(digests):
-                return sorted(names)
+                # A name may have gone from one shard to another, for a renamed topic.
+                return sorted(set(names))
             await asyncio.sleep(_PAUSE_S)
         raise Unavailable("slots move between shards: list again")
 

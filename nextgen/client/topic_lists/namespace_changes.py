@@ -190,6 +190,11 @@ class NamespaceChanges:
         self._queue.append(_Step(shard_id, changes, position))
         self._has_work.set()
 
+    def of_namespace(self, events: Sequence[Event]) -> list[TopicChange]:
+        """Return the changes of the namespace's topics. A rename may be half of another one's."""
+        prefix = self._prefix
+        return [each for each in topic_changes(events) if each.base_name.startswith(prefix)]
+
     def _drop(self, shard_id: int) -> None:
         """Drop what waits of a shard: it will be read again."""
         kept = [step for step in self._queue if step.shard_id != shard_id]
@@ -256,7 +261,7 @@ class _Listener:
         """Do nothing: the watch has no snapshot."""
 
     def on_events(self, events: Sequence[Event]) -> None:
-        self._owner.put(self._shard_id, topic_changes(events), events[-1].position)
+        self._owner.put(self._shard_id, self._owner.of_namespace(events), events[-1].position)
 
     def on_position(self, position: int) -> None:
         self._owner.put(self._shard_id, (), position)

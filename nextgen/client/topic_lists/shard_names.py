@@ -17,8 +17,6 @@ from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, Shard
 class Shards(Protocol):
     """A ``ShardRouter``. Every method raises ``MetadataError``."""
 
-    def shard_of_key(self, routing_key: str) -> int: ...
-
     async def call(
         self, shard_id: int, request: ShardRequest, *, timeout_ms: int, idempotent: bool = True
     ) -> ShardResponse: ...

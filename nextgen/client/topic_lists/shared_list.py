@@ -24,6 +24,7 @@ from nextgen.client.topic_lists.namespace_changes import NamespaceChanges, Shard
 from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.selection import Selection
 from nextgen.client.topic_lists.shard_names import NamesPage, Shards, read_names
+from nextgen.client.topic_lists.tellers import Tellers
 from nextgen.client.topic_lists.topic_changes import TopicChange
 from nextgen.client.topic_lists.turns import Turns
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Overloaded, Refused, Unavailable
@@ -75,6 +76,8 @@ class _Load:
         self.names = NameSet()
         self.positions: set[int] = set()
         """Of the pages that were read."""
+        self.elsewhere: list[str] = []
+        """Those of the names whose slots are at other shards: their topics were renamed."""
         self.changes: list[TopicChange] = []
 
     def take_changes(self, known: int) -> list[TopicChange]:
@@ -93,7 +96,9 @@ class SharedList:
         changes: NamespaceChanges,
         shards: Shards,
         charge: Charge,
+        shard_of_key: Callable[[str], int],
     ) -> None:
+        """``shard_of_key``: who has the slot of a name, by the map that its shards are of."""
         self.namespace = namespace
         self.selection = selection
         self.changes = changes
@@ -103,6 +108,10 @@ class SharedList:
         self.charged_bytes = 0
         self.error: MetadataError | None = None
         self._names = NameSet()
+        self._tellers = Tellers(
+            lambda name: shard_of_key(selection.routing_key(name)),
+            lambda name: name in self._names,
+        )
         self._shards = shards
         self._charge = charge
         self._known: dict[int, int] = {}
@@ -219,7 +228,8 @@ class SharedList:
         if load is not None:
             load.changes += changes
         elif shard_id in self._known:
-            self._apply([each for each in changes if each.position > self._known[shard_id]])
+            known = self._known[shard_id]
+            self._apply(shard_id, [each for each in changes if each.position > known])
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -276,7 +286,9 @@ class SharedList:
         )
         async for page in pages:
             load.positions.add(page.position)
-            load.names.add(await self._matching(page))
+            names = await self._matching(page)
+            load.names.add(names)
+            load.elsewhere += self._tellers.elsewhere(names, shard_id)
             self._charge.make_room(self)
 
     async def _bring_up(
@@ -292,16 +304,19 @@ class SharedList:
             return False
         for change in load.take_changes(known if is_of_one_position else 0):
             load.names.add(change.created)
+            load.elsewhere += self._tellers.elsewhere(change.created, shard_id)
             load.names.discard(change.deleted)
+        # Before anything is awaited: what others take away meanwhile stays, if this shard has it.
+        self._tellers.told_again(load.names.__contains__, load.elsewhere, shard_id)
         created, deleted = await self._difference(shard_id, load.names)
         if progress.resets != resets:
             return False
-        await self._replace(created, deleted)
+        await self._replace(shard_id, created, deleted)
         if progress.resets != resets:
             return False
         del self._loads[shard_id]
         self._known[shard_id] = known
-        self._apply(load.take_changes(known))
+        self._apply(shard_id, load.take_changes(known))
         self._charge.make_room(self)
         return True
 
@@ -327,37 +342,43 @@ class SharedList:
         deleted: list[str] = []
         for new, gone in differences(before, fresh.snapshot()):
             if is_first:
-                self._names.add(new)
+                self._add(shard_id, new)
             else:
                 created += new
-                deleted += [name for name in gone if self._is_of(name, shard_id)]
+                deleted += [name for name in gone if self._tellers.is_told_by(name, shard_id)]
             await turns.end()
         return created, deleted
 
-    def _is_of(self, name: str, shard_id: int) -> bool:
-        return self._shards.shard_of_key(self.selection.routing_key(name)) == shard_id
-
     # Changing -----------------------------------------------------------------------------------
 
-    async def _replace(self, created: list[str], deleted: list[str]) -> None:
+    async def _replace(self, shard_id: int, created: list[str], deleted: list[str]) -> None:
         """Apply what differs: as one change, or piece by piece while the places are behind."""
         if len(created) + len(deleted) <= TOPIC_LIST_PENDING_NAMES_MAX:
-            self._publish(self._names.add(created), self._names.discard(deleted))
+            self._publish(self._add(shard_id, created), self._discard(shard_id, deleted))
             return
         for place in self.places:
             place.fall_behind()
         turns = Turns()
-        for names, apply in ((created, self._names.add), (deleted, self._names.discard)):
+        for names, apply in ((created, self._add), (deleted, self._discard)):
             for at in range(0, len(names), TOPIC_LIST_CHANGE_NAMES_MAX):
-                changed = apply(names[at : at + TOPIC_LIST_CHANGE_NAMES_MAX])
+                changed = apply(shard_id, names[at : at + TOPIC_LIST_CHANGE_NAMES_MAX])
                 # To places that were taken meanwhile.
                 added, removed = (changed, ()) if names is created else ((), changed)
                 self._publish(added, removed)
                 await turns.end()
 
-    def _apply(self, changes: Sequence[TopicChange]) -> None:
-        """Apply changes in order. Those that follow one another become one change, unless a name
-        comes twice: then each of its changes is published."""
+    def _add(self, shard_id: int, names: Sequence[str]) -> list[str]:
+        """Add names that a shard tells; return those that are new."""
+        self._tellers.told(names, shard_id)
+        return self._names.add(names)
+
+    def _discard(self, shard_id: int, names: Sequence[str]) -> list[str]:
+        """Remove names that a shard tells no more and no other tells; return those."""
+        return self._names.discard(self._tellers.taken_away(names, shard_id))
+
+    def _apply(self, shard_id: int, changes: Sequence[TopicChange]) -> None:
+        """Apply a shard's changes in order. Those that follow one another become one change, unless
+        a name comes twice: then each of its changes is published."""
         created: list[str] = []
         deleted: list[str] = []
         touched: set[str] = set()
@@ -365,12 +386,12 @@ class SharedList:
             names = change.created or change.deleted
             is_full = len(touched) + len(names) > TOPIC_LIST_CHANGE_NAMES_MAX
             if touched and (is_full or not touched.isdisjoint(names)):
-                self._publish(self._names.add(created), self._names.discard(deleted))
+                self._publish(self._add(shard_id, created), self._discard(shard_id, deleted))
                 created, deleted, touched = [], [], set()
             created += change.created
             deleted += change.deleted
             touched.update(names)
-        self._publish(self._names.add(created), self._names.discard(deleted))
+        self._publish(self._add(shard_id, created), self._discard(shard_id, deleted))
         self._charge.account(self)
 
     def _publish(self, added: Sequence[str], removed: Sequence[str]) -> None:

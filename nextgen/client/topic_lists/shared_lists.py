@@ -269,7 +269,9 @@ class SharedTopicLists:
                 raise
         if self._expiring is None:
             self._expiring = keep("topic_lists_kept", self._expire)
-        shared = SharedList(namespace, selection, changes, self._shards, self)
+        table = self._table
+        assert table is not None, "there are shards, by a map"
+        shared = SharedList(namespace, selection, changes, self._shards, self, table.shard_for_key)
         changes.add(shared)
         return shared
 

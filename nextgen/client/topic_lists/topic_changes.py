@@ -17,7 +17,7 @@ _SCALABLE = f"{Domain.TOPIC}://"
 
 
 class TopicChange(NamedTuple):
-    """One event: names that exist from ``position`` on, or no longer exist."""
+    """One event, or half a rename: names that exist from ``position`` on, or no longer exist."""
 
     position: int
     base_name: str
@@ -29,7 +29,10 @@ class TopicChange(NamedTuple):
 
 
 def topic_changes(events: Iterable[Event]) -> list[TopicChange]:
-    """Return the changes of users' topics, in order. Pulsar's own topics are left out."""
+    """Return the changes of users' topics, in order. Pulsar's own topics are left out.
+
+    A rename is two changes at one position: the former name is deleted, the new one created.
+    """
     changes: list[TopicChange] = []
     for event in events:
         match event.WhichOneof("payload"):
@@ -57,6 +60,19 @@ def topic_changes(events: Iterable[Event]) -> list[TopicChange]:
                 change = TopicChange(
                     event.position, gone.name, (), unit_names(gone.name, gone.partitions)
                 )
+            case "topic_renamed":
+                renamed = event.topic_renamed
+                units = unit_names(renamed.new_name, renamed.partitions)
+                # Lists of two namespaces may be concerned, each by one of the names.
+                changes.append(
+                    TopicChange(
+                        event.position,
+                        renamed.name,
+                        (),
+                        unit_names(renamed.name, renamed.partitions),
+                    )
+                )
+                change = TopicChange(event.position, renamed.new_name, units, ())
             case _:
                 continue
         if not is_system_topic(change.base_name):

@@ -9,6 +9,7 @@ from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.selection import PropertySelection
 from nextgen.client.topic_lists.shared_list import SharedList
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
+from nextgen.client.topic_lists.tellers import Tellers
 from nextgen.pulsar.scalable_topics.namespace_session import NamespaceSession
 from nextgen.pulsar.topic_lists.placement import WatcherPlaces
 from nextgen.pulsar.topic_lists.session import TopicListSession
@@ -45,6 +46,20 @@ MUTANTS = (
         "changes that arrive while a shard's names are read are kept and applied",
         (Edit(SharedList, "_take_matching", "load.changes += changes", "pass"),),
         (*_HISTORIES, *_SHARED),
+    ),
+    Mutant(
+        "topic-list-takes-away-what-another-shard-tells",
+        "RE3",
+        "a name is in a list as long as any shard tells it",
+        (Edit(Tellers, "taken_away", "tellers.discard(shard_id)", "tellers.clear()"),),
+        ("tests/unit/client/topic_lists/test_tellers.py",),
+    ),
+    Mutant(
+        "topic-list-has-names-of-other-namespaces",
+        "RE3",
+        "of a rename into another namespace a list takes its half",
+        (Edit(NamespaceChanges, "of_namespace", "each.base_name.startswith(prefix)", "prefix"),),
+        _HISTORIES,
     ),
     Mutant(
         "topic-list-misses-changes-unnoticed",

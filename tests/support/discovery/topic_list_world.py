@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nextgen.client.changes.shard_watch import WatchListener
+from nextgen.client.log.event_keys import event_keys
 from nextgen.client.topic_lists.place import Place
 from nextgen.client.topic_lists.shared_lists import SharedTopicLists
 from nextgen.kernel.errors import MetadataError, NotLeader, Unavailable
@@ -27,6 +28,7 @@ from protos.nextgen.v1.events_pb2 import (
     TopicDeleted,
     TopicPartitionsGrown,
     TopicPropertiesSet,
+    TopicRenamed,
 )
 from protos.nextgen.v1.shard_service_pb2 import ListRequest, ShardRequest, ShardResponse
 from protos.pulsar.PulsarApi_pb2 import BaseCommand, CommandWatchTopicList, ServerError
@@ -71,6 +73,14 @@ class LoggedShard:
         topics = dict(self.topics[-1])
         event = TopicDeleted(name=name, topic_id="x", partitions=topics.pop(name))
         self._append(Event(topic_deleted=event), topics)
+
+    def rename(self, name: str, new_name: str) -> None:
+        topics = dict(self.topics[-1])
+        topics[new_name] = topics.pop(name)
+        event = TopicRenamed(
+            name=name, topic_id="x", new_name=new_name, partitions=topics[new_name]
+        )
+        self._append(Event(topic_renamed=event), topics)
 
     def touch(self, name: str) -> None:
         """Append an event that changes no list."""
@@ -127,6 +137,12 @@ class LoggedShards:
 
     def of_topic(self, name: str) -> LoggedShard:
         return self.by_id[self.shard_of_key(parse_topic(name).routing_key)]
+
+    def home_of(self, name: str) -> LoggedShard:
+        """Return the shard that has a topic of this name, else the one with the name's slot."""
+        homes = [shard for shard in self.by_id.values() if name in shard.topics[-1]]
+        assert len(homes) <= 1, f"{name} is the name of {len(homes)} topics"
+        return homes[0] if homes else self.of_topic(name)
 
     async def call(self, shard_id: int, request: ShardRequest, **_: Any) -> ShardResponse:
         shard = self.by_id[shard_id]
@@ -201,7 +217,11 @@ class _Stream:
         behind = self.shard.events[self.position : self.position + events_max]
         if not behind:
             return
-        matching = [event for event in behind if _name_of(event).startswith(self.prefix)]
+        matching = [
+            event
+            for event in behind
+            if any(name.startswith(self.prefix) for name in event_keys(event))
+        ]
         if matching:
             self.listener.on_events(matching)
         self.position = behind[-1].position
@@ -456,11 +476,3 @@ def apply(names: set[str], created: Sequence[str], deleted: Sequence[str]) -> No
     assert len({*created, *deleted}) == len(created) + len(deleted)
     names.update(created)
     names.difference_update(deleted)
-
-
-def _name_of(event: Event) -> str:
-    payload = event.WhichOneof("payload")
-    assert payload is not None
-    name = getattr(event, payload).name
-    assert isinstance(name, str)
-    return name

@@ -28,6 +28,7 @@ from tests.support.discovery.topic_list_world import (
 
 PATTERNS = (".*", "t/n/a.*", "t/n/.*[02468]", "t/n/b-1", "t/n/none")
 FILTERS = tuple(map(parse_filter, ((), ("a=1",), ("a=1", "b=2"), ("c=3",))))
+OTHER_PREFIX = "persistent://t/other/"
 LOCALS = [*(f"{letter}-{number}" for letter in "ab" for number in range(12)), "__change_events"]
 
 
@@ -48,21 +49,27 @@ class History:
 
     def change(self) -> None:
         """Let something happen to a topic."""
-        name = self.chance.choice((PREFIX, PREFIX, "persistent://t/other/", SCALABLE_PREFIX))
+        name = self.chance.choice((PREFIX, PREFIX, OTHER_PREFIX, SCALABLE_PREFIX))
         name += self.chance.choice(LOCALS)
         if name.startswith(SCALABLE_PREFIX):
             self._change_scalable(name)
             return
-        shard = self.shards.of_topic(name)
+        shard = self.shards.home_of(name)
         partitions = shard.topics[-1].get(name)
+        new_name = self.chance.choice((PREFIX, OTHER_PREFIX)) + self.chance.choice(LOCALS[:-1])
         if partitions is None:
             shard.create(name, self.chance.choice((0, 0, 2)))
+        elif self.chance.random() < 0.3 and not self._is_taken(new_name):
+            shard.rename(name, new_name)
         elif partitions and self.chance.random() < 0.4:
             shard.grow(name, partitions + self.chance.randint(1, 3))
         elif self.chance.random() < 0.3:
             shard.touch(name)
         else:
             shard.delete(name)
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self.shards.home_of(name).topics[-1]
 
     def _change_scalable(self, name: str) -> None:
         shard = self.shards.of_topic(name)

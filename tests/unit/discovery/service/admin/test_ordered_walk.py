@@ -71,6 +71,15 @@ async def test_names_that_stay_are_listed_once_whatever_changes_lags_or_fails(se
     assert lasting <= set(names) <= lasting | set(passing)
 
 
+@pytest.mark.parametrize("names_only", [True, False])
+async def test_a_name_that_one_shard_got_from_another_meanwhile_is_listed_once(names_only):
+    """A topic was renamed to a name that another shard had until then, and had listed."""
+    homes = {1: VersionedShard({topic("a"), topic("b")}), 2: VersionedShard({topic("b")})}
+    walk = walk_of(ChangingShards(homes, random.Random(1)), names_only=names_only)
+
+    assert await walked(walk) == [topic("a"), topic("b")]
+
+
 @pytest.mark.parametrize("count", [1, 2, 7])
 async def test_a_walk_goes_on_from_a_name_and_positions(count):
     chance = random.Random(count)
