@@ -1,8 +1,9 @@
 """The scope of a public watch: a kind of objects, and a filter of their names.
 
-A name belongs to the shard of its slot; a prefix concerns every shard. The part of a scope that one
-shard serves is its *share*. If a new version of the shard map changes a share, the watcher starts
-that share again with a snapshot.
+The name of a tenant or a namespace belongs to the shard of its slot. A prefix concerns every shard,
+and so does the name of a topic: one that was renamed stays in the shard that it was created in,
+whatever its name is. The part of a scope that one shard serves is its *share*. If a new version of
+the shard map changes a share, the watcher starts that share again with a snapshot.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class WatchedKind(StrEnum):
     ASSIGNMENTS = "assignments"
 
 
+_OF_TOPICS = frozenset({WatchedKind.TOPICS, WatchedKind.ASSIGNMENTS})
+
+
 @dataclass(frozen=True, slots=True)
 class WatchScope:
     """A kind and its names: those that begin with ``prefix``, or exactly ``names``.
@@ -56,12 +60,17 @@ class WatchScope:
 
         ``digests`` are the ``slots_digests`` of the same table.
         """
-        if not self.names:
-            return {shard_id: Share((), digest) for shard_id, digest in digests.items()}
+        if not self.names or self.kind in _OF_TOPICS:
+            names = tuple(self.names)
+            return {shard_id: Share(names, digest) for shard_id, digest in digests.items()}
         by_shard: dict[int, list[str]] = {}
         for name, key in self.names.items():
             by_shard.setdefault(table.shard_for_key(key), []).append(name)
         return {shard_id: Share(tuple(names), b"") for shard_id, names in by_shard.items()}
+
+    def selects(self, name: str) -> bool:
+        """Return whether the watch is about the object of a canonical name."""
+        return name in self.names if self.names else name.startswith(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class Share:
     """Empty: all that have the prefix."""
 
     slots_digest: bytes
-    """Digest of the shard's slots, for a prefix."""
+    """Digest of the shard's slots; empty for names that are this shard's by their own slots."""
 
 
 def slots_digests(table: SlotTable, shard_ids: Iterable[int]) -> dict[int, bytes]:

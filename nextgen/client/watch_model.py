@@ -3,7 +3,7 @@
     RESET ─▶ PRESENT, PRESENT, … ─▶ SNAPSHOT_COMPLETE ─▶ CREATED, PROPERTIES_SET, DELETED, …
 
 Each shard has such a sequence of its own; a watch interleaves them. ``WatchedObjects`` folds them
-into the present objects.
+into the present objects. The rename of a topic is DELETED and CREATED, of the same topic id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.routing.slots import SHARD_ID_MAX
 from protos.nextgen.v1 import inventory_pb2, policies_pb2
-from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.events_pb2 import Event, TopicRenamed
 from protos.nextgen.v1.inventory_pb2 import Item
 
 POSITION_MAX = 2**63 - 1
@@ -144,7 +144,10 @@ class WatchedObjects(Generic[Value]):
                 assert change.value is not None, f"{change.kind} carries the whole object"
                 self._by_name[change.name] = change.shard_id, change.value
             case ChangeKind.DELETED | ChangeKind.UNASSIGNED:
-                self._by_name.pop(change.name, None)
+                known = self._by_name.get(change.name)
+                # Another shard may have got the name since, for a topic that was renamed.
+                if known is not None and known[0] == change.shard_id:
+                    del self._by_name[change.name]
             case ChangeKind.PROPERTIES_SET:
                 self._alter(change.name, properties=change.properties)
             case ChangeKind.POLICIES_SET:
@@ -242,6 +245,60 @@ def happened(event: Event, shard_id: int, token: str) -> Change[Any] | None:
         event.position,
         event.time_ms,
         _policies_of(payload, message) if kind is ChangeKind.POLICIES_SET else None,
+    )
+
+
+def renamed(
+    event: Event, shard_id: int, before: str, token: str, wants: Callable[[str], bool]
+) -> list[Change[Topic]]:
+    """Return the changes for a rename, those of the names that the watch ``wants``.
+
+    ``token`` resumes behind the event, ``before`` in front of it: whoever has applied the first of
+    two changes alone gets both again.
+    """
+    message = event.topic_renamed
+    changes: list[Change[Topic]] = []
+    is_created = wants(message.new_name)
+    if wants(message.name):
+        at = before if is_created else token
+        kind = ChangeKind.DELETED
+        changes.append(_of_topic(kind, at, event, shard_id, message.name))
+    if is_created:
+        changes.append(
+            _of_topic(
+                ChangeKind.CREATED,
+                token,
+                event,
+                shard_id,
+                message.new_name,
+                _renamed_topic(message),
+            )
+        )
+    return changes
+
+
+def _of_topic(
+    kind: ChangeKind,
+    token: str,
+    event: Event,
+    shard_id: int,
+    name: str,
+    value: Topic | None = None,
+) -> Change[Topic]:
+    return Change(
+        kind, token, shard_id, name, value, position=event.position, time_ms=event.time_ms
+    )
+
+
+def _renamed_topic(message: TopicRenamed) -> Topic:
+    return Topic(
+        name=message.new_name,
+        topic_id=message.topic_id,
+        partitions=message.partitions,
+        properties=dict(message.properties),
+        version=message.version,
+        namespace_id=message.namespace_id,
+        created_time_ms=message.created_time_ms,
     )
 
 

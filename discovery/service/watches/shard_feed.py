@@ -21,6 +21,7 @@ from typing import Protocol
 from discovery.domain.update_queue import QueuedUpdate
 from discovery.domain.watch_scope import Share, WatchedKind, WatchScope
 from discovery.ports import CatchUpReader, ChangeStreams
+from discovery.service.watches.shown_events import shown_events, shown_items
 from nextgen.kernel.errors import InvalidRequest, MetadataError, PositionAhead, Refused, Unavailable
 from nextgen.kernel.limits.stream import WATCH_BACKLOG_EVENTS_MAX
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchUpdate
@@ -115,6 +116,7 @@ class ShardFeed:
     ) -> None:
         self.share = share
         self._shard_id = shard_id
+        self._scope = scope
         self._kind = KINDS[scope.kind]
         self._prefix = scope.prefix
         self._sink = sink
@@ -219,8 +221,10 @@ class ShardFeed:
         self._sink.put(QueuedUpdate(update.SerializeToString(), forgotten=self._shard_id))
 
     def put_items(self, items: Sequence[Item]) -> None:
-        update = WatchUpdate(shard_id=self._shard_id, items=items)
-        self._sink.put(QueuedUpdate(update.SerializeToString()))
+        shown = shown_items(items)
+        if shown:
+            update = WatchUpdate(shard_id=self._shard_id, items=shown)
+            self._sink.put(QueuedUpdate(update.SerializeToString()))
 
     def complete_snapshot(self, position: int) -> None:
         self._is_in_snapshot = False
@@ -230,11 +234,18 @@ class ShardFeed:
         # After a reconnect the first events may be delivered already.
         later = [event for event in events if event.position > self._position]
         if later:
-            position = later[-1].position
-            encoded = self._ways.encodings.encoded(self._shard_id, later)
-            update = QueuedUpdate(encoded, {self._shard_id: position})
-            self._sink.put(update, events=len(later))
-            self._note(position)
+            shown, is_for_all = shown_events(later, self._scope.selects)
+            if shown:
+                self._put_shown(shown, is_for_all=is_for_all)
+            self.advance(later[-1].position)
+
+    def _put_shown(self, events: Sequence[Event], *, is_for_all: bool) -> None:
+        position = events[-1].position
+        encodings = self._ways.encodings if is_for_all else EncodedEvents()
+        encoded = encodings.encoded(self._shard_id, events)
+        update = QueuedUpdate(encoded, {self._shard_id: position})
+        self._sink.put(update, events=len(events))
+        self._note(position)
 
     def advance(self, position: int) -> None:
         if self._is_in_snapshot or position <= self._position:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 import grpc
@@ -29,6 +29,7 @@ from nextgen.client.watch_model import (
     happened,
     parse_token,
     present,
+    renamed,
     token_of,
 )
 from nextgen.client.wire.errors import error_of_rpc, from_detail
@@ -43,6 +44,7 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.limits.stream import WATCH_NAMES_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.runtime.security.node_identity import NodeRole
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
@@ -66,7 +68,7 @@ async def watch_changes(
     """Yield the changes that ``method`` of discovery delivers; see ``Client.watch_topics``."""
     if len(names) > WATCH_NAMES_MAX:
         raise InvalidRequest(f"{len(names)} names, a watch has at most {WATCH_NAMES_MAX}")
-    place = _Place(parse_token(resume))
+    place = _Place(parse_token(resume), _wants(prefix, names))
     request = WatchRequest(prefix=prefix, names=names)
 
     def next_request() -> WatchRequest:
@@ -120,8 +122,10 @@ async def watch_shard_map(nodes: DiscoveryNodes, *, timeout_ms: int) -> AsyncGen
 class _Place:
     """The position of a watch in each shard; turns its updates into changes."""
 
-    def __init__(self, positions: dict[int, int]) -> None:
+    def __init__(self, positions: dict[int, int], wants: Callable[[str], bool]) -> None:
+        """``wants``: whether a topic of this name is watched."""
         self.positions = positions
+        self._wants = wants
         self.in_snapshot: set[int] = set()
         """Shards that were reset and whose snapshot is not complete."""
         self._delivered = set(positions)
@@ -144,8 +148,12 @@ class _Place:
         for event in update.events:
             if event.position > self.positions.get(shard_id, 0):
                 self._delivered.add(shard_id)
+                before = self._token
                 self._move(shard_id, event.position)
-                _append(changes, happened(event, shard_id, self._token))
+                if event.HasField("topic_renamed"):
+                    changes += renamed(event, shard_id, before, self._token, self._wants)
+                else:
+                    _append(changes, happened(event, shard_id, self._token))
         has_moved = self._move_to(update)
         if update.snapshot_complete:
             self.in_snapshot.discard(shard_id)
@@ -168,6 +176,20 @@ class _Place:
     def _move(self, shard_id: int, position: int) -> None:
         self.positions[shard_id] = position
         self._token = token_of(self.positions)
+
+
+def _wants(prefix: str, names: Sequence[str]) -> Callable[[str], bool]:
+    """Return whether a watch is about the topic of a canonical name.
+
+    A name that is malformed is refused where the watch begins.
+    """
+    if not names:
+        return lambda name: name.startswith(prefix)
+    wanted: set[str] = set()
+    for name in names:
+        with suppress(InvalidName):
+            wanted.add(parse_topic(name).text)
+    return wanted.__contains__
 
 
 def _append(changes: list[Change[Any]], change: Change[Any] | None) -> None:

@@ -173,7 +173,7 @@ async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_d
             by_pattern = ListWatcher(watching, f"{NAMESPACE}/t-.*[0369]")
             await by_prefix.until(lambda: by_prefix.snapshots == {1, 2})
             # Later its topic would be in its snapshot, and not created any more.
-            await by_name.until(lambda: bool(by_name.snapshots))
+            await by_name.until(lambda: by_name.snapshots == {1, 2})
             assert by_prefix.objects.by_name() == await listed(writing)
 
             state = await writing.cluster()

@@ -71,7 +71,7 @@ def test_a_malformed_token_is_refused(token):
 
 
 def test_tokens_move_with_each_change_and_name_no_shard_within_its_snapshot():
-    place = _Place({})
+    place = _Place({}, lambda _: True)
     changes = [
         *place.changes(update(1, reset=True)),
         *place.changes(update(2, reset=True)),
@@ -93,21 +93,21 @@ def test_tokens_move_with_each_change_and_name_no_shard_within_its_snapshot():
 
 
 def test_a_reset_is_published_and_removes_the_shard_from_the_token():
-    place = _Place({1: 20, 2: 9})
+    place = _Place({1: 20, 2: 9}, lambda _: True)
     changes = place.changes(update(1, reset=True))
     assert changes == [Change(ChangeKind.RESET, "2:9", 1)]
     assert place.in_snapshot == {1}
 
 
 def test_a_repeated_event_is_published_once():
-    place = _Place({1: 20})
+    place = _Place({1: 20}, lambda _: True)
     changes = place.changes(update(1, 22, events=[created(20, "a"), created(22, "b")]))
     assert [change.position for change in changes] == [22]
     assert place.changes(update(1, 22, events=[created(22, "b")])) == []
 
 
 def test_a_position_alone_is_progress():
-    place = _Place({1: 20, 2: 9})
+    place = _Place({1: 20, 2: 9}, lambda _: True)
     places = [ShardPosition(shard_id=1, position=25), ShardPosition(shard_id=2, position=9)]
     assert place.changes(WatchUpdate(positions=places)) == [Change(ChangeKind.PROGRESS, "1:25,2:9")]
     assert place.changes(WatchUpdate(positions=places)) == []
@@ -135,7 +135,7 @@ def test_an_event_that_cannot_be_watched_is_left_out():
 
 
 def test_the_fold_of_snapshot_and_changes_is_what_there_is():
-    place = _Place({})
+    place = _Place({}, lambda _: True)
     objects: WatchedObjects[Topic] = WatchedObjects()
     for message in (
         update(1, reset=True),
@@ -159,7 +159,7 @@ def test_the_fold_of_snapshot_and_changes_is_what_there_is():
 
 
 def test_a_fold_without_a_snapshot_ignores_what_it_does_not_know():
-    place = _Place({1: 20})
+    place = _Place({1: 20}, lambda _: True)
     objects: WatchedObjects[Topic] = WatchedObjects()
     for change in place.changes(update(1, 22, events=[properties_set(22, "a", key="1")])):
         objects.apply(change)
@@ -191,3 +191,62 @@ def test_policies_that_are_set_or_cleared_are_told_and_count_in_the_version():
         (ChangeKind.POLICIES_SET, NO_POLICIES),
     ]
     assert objects.get(name) == replace(before, version=6)
+
+
+OLD, NEW = "persistent://a/b/old", "persistent://a/b/new"
+
+
+def renamed_event(position=9) -> Event:
+    event = Event(position=position, time_ms=5)
+    message = event.topic_renamed
+    message.name, message.new_name, message.topic_id = OLD, NEW, "t-1"
+    message.partitions, message.version, message.created_time_ms = 3, 4, 2
+    message.properties["team"] = "risk"
+    message.namespace_id = "n-2"
+    return event
+
+
+def changes_of(wants, *events) -> list[Change]:
+    return _Place({1: 8}, wants).changes(update(events=events))
+
+
+def test_a_rename_is_a_deletion_and_a_creation_and_is_resumed_as_a_whole():
+    deleted_old, created_new = changes_of(lambda _: True, renamed_event())
+
+    assert (deleted_old.kind, deleted_old.name) == (ChangeKind.DELETED, OLD)
+    assert deleted_old.token == "1:8", "whoever has only this gets both again"
+    assert (created_new.kind, created_new.name, created_new.token) == (
+        ChangeKind.CREATED,
+        NEW,
+        "1:9",
+    )
+    assert created_new.value == Topic(NEW, "t-1", 3, {"team": "risk"}, 4, "n-2", 2)
+    assert (created_new.position, created_new.time_ms) == (9, 5)
+
+
+@pytest.mark.parametrize(("name", "kind"), [(OLD, ChangeKind.DELETED), (NEW, ChangeKind.CREATED)])
+def test_a_watch_of_one_name_has_its_half_of_a_rename(name, kind):
+    (change,) = changes_of(name.__eq__, renamed_event())
+    assert (change.kind, change.name, change.token) == (kind, name, "1:9")
+
+
+def test_the_fold_of_a_rename_has_the_topic_under_its_new_name():
+    objects: WatchedObjects[Topic] = WatchedObjects()
+    for change in changes_of(lambda _: True, created(8, OLD), renamed_event()):
+        objects.apply(change)
+    assert list(objects) == [NEW]
+    known = objects.get(NEW)
+    assert known is not None
+    assert known.topic_id == "t-1"
+
+
+def test_a_name_that_another_shard_got_since_is_not_taken_away():
+    """Shards are followed each at its own pace."""
+    objects: WatchedObjects[Topic] = WatchedObjects()
+    topic = Topic(NEW, "t-1", 0, {}, 1, "n", 0)
+    objects.apply(Change(ChangeKind.PRESENT, "", 1, NEW, replace(topic, topic_id="t-0")))
+    objects.apply(Change(ChangeKind.CREATED, "", 2, NEW, topic))
+    objects.apply(Change(ChangeKind.DELETED, "", 1, NEW))
+    assert objects.get(NEW) == topic
+    objects.apply(Change(ChangeKind.DELETED, "", 2, NEW))
+    assert not len(objects)

@@ -106,14 +106,28 @@ def test_names_are_bounded():
         parse_scope(WatchedKind.TENANTS, "", [*names, "one-more"])
 
 
-def test_a_prefix_concerns_every_shard_and_a_name_the_shard_of_its_slot():
+def test_a_prefix_concerns_every_shard_and_a_namespace_the_shard_of_its_slot():
     everywhere = parse_scope(WatchedKind.TOPICS, "persistent://t/n/", ()).shares(TABLE, DIGESTS)
-    named = parse_scope(WatchedKind.TOPICS, "", ["t/n/x"]).shares(TABLE, DIGESTS)
+    named = parse_scope(WatchedKind.NAMESPACES, "", ["t/n"]).shares(TABLE, DIGESTS)
 
     assert sorted(everywhere) == [1, 2, 3]
     assert {shard_id: share.names for shard_id, share in named.items()} == {
-        TABLE.shard_for_key("t/n/x"): ("persistent://t/n/x",)
+        TABLE.shard_for_key("t/n"): ("t/n",)
     }
+
+
+@pytest.mark.parametrize("kind", [WatchedKind.TOPICS, WatchedKind.ASSIGNMENTS])
+def test_a_topic_may_be_in_any_shard_whatever_its_name(kind):
+    scope = parse_scope(kind, "", ["t/n/x", "t/n/y"])
+    named = scope.shares(TABLE, DIGESTS)
+    fewer = initial_table([1, 2])
+
+    assert {shard_id: share.names for shard_id, share in named.items()} == dict.fromkeys(
+        [1, 2, 3], ("persistent://t/n/x", "persistent://t/n/y")
+    )
+    assert scope.shares(fewer, slots_digests(fewer, [1, 2, 3])) != named
+    assert scope.selects("persistent://t/n/x")
+    assert not scope.selects("persistent://t/n/x-1")
 
 
 def test_a_share_is_another_one_when_the_shard_has_other_slots():

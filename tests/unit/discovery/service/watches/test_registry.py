@@ -25,6 +25,7 @@ from nextgen.kernel.limits.stream import (
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.discovery_service_pb2 import ShardPosition, WatchRequest, WatchUpdate
+from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.shard_service_pb2 import WatchShardUpdate
 from tests.support.discovery.fake_cluster import StaticLink, full_update, shard_map
 from tests.support.discovery.fake_shard_changes import (
@@ -308,24 +309,42 @@ async def test_a_replica_behind_the_shards_published_position_is_asked_again(one
     assert watch.error is None
 
 
-async def test_names_are_watched_at_the_shards_that_have_their_slots(world):
-    names = [f"t/n/{letter}" for letter in "abcdefgh"]
+async def test_namespaces_are_watched_at_the_shards_that_have_their_slots(world):
+    names = [f"t/n-{number}" for number in range(20)]
     table = world.link.view.slot_table
     world.streams.positions = {1: 5, 2: 5}
-    world.open(known=[(1, 5), (2, 5)], names=names)
+    world.open(known=[(1, 5), (2, 5)], kind=WatchedKind.NAMESPACES, names=names)
 
     for shard_id in (1, 2):
         added = await world.followed(shard_id)
-        assert set(added.names) == {
-            f"persistent://{name}" for name in names if table.shard_for_key(name) == shard_id
-        }
+        assert set(added.names) == {name for name in names if table.shard_for_key(name) == shard_id}
 
 
-async def test_a_name_concerns_no_other_shard(world):
-    shard_id = world.link.view.slot_table.shard_for_key("t/n/x")
-    world.open(names=["t/n/x"])
+async def test_a_namespace_concerns_no_other_shard(world):
+    shard_id = world.link.view.slot_table.shard_for_key("t/n")
+    world.open(kind=WatchedKind.NAMESPACES, names=["t/n"])
     await world.reading(shard_id)
     assert [reading.shard_id for reading in world.reader.readings] == [shard_id]
+
+
+async def test_a_topic_is_watched_at_every_shard_because_it_may_have_been_renamed(world):
+    world.streams.positions = {1: 5, 2: 5}
+    watch = world.open(known=[(1, 5), (2, 5)], names=["t/n/new"])
+    of_shard = {shard_id: await world.followed(shard_id) for shard_id in (1, 2)}
+    assert {added.names for added in of_shard.values()} == {("persistent://t/n/new",)}
+
+    for position, (shard_id, added) in enumerate(of_shard.items(), 6):
+        event = Event(position=position)
+        event.topic_renamed.name, event.topic_renamed.new_name = (
+            ("persistent://t/n/old", "persistent://t/n/new")
+            if shard_id == 1
+            else ("persistent://t/n/new", "persistent://secret/n/newer")
+        )
+        added.listener.on_events([event])
+
+    came, gone = [(await world.read(watch)).events[0] for _ in range(2)]
+    assert came.topic_renamed.name == "persistent://t/n/old"
+    assert gone.topic_deleted.name == "persistent://t/n/new"
 
 
 async def test_a_shard_added_to_the_map_is_sent_in_whole(world):
@@ -350,7 +369,7 @@ async def test_slots_that_come_are_sent_in_whole_to_watches_that_began_before_th
     assert world.link.view.learn_move([(0, 16_383)], 2, 1)
     world.streams.positions = {1: 5, 2: 5}
     watch = world.open(known=[(1, 5), (2, 5)])
-    world.open(known=[(1, 5)], names=[name_at(world, 1)])
+    world.open(known=[(1, 5)], kind=WatchedKind.NAMESPACES, names=[name_at(world, 1)])
     await world.until(lambda: len(world.streams.of_shard(1)) == 2)
 
     moved = shard_map({1: ["node-1"], 2: ["node-2"]}, version=2)
@@ -362,9 +381,9 @@ async def test_slots_that_come_are_sent_in_whole_to_watches_that_began_before_th
 
 
 def name_at(world, shard_id: int) -> str:
-    """Return a topic that the map has at a shard."""
+    """Return a namespace that the map has at a shard."""
     table = world.link.view.map_table
-    names = (f"t/n/x-{number}" for number in range(100))
+    names = (f"t/n-{number}" for number in range(100))
     return next(each for each in names if table.shard_for_key(each) == shard_id)
 
 
