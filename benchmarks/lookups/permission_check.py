@@ -57,7 +57,7 @@ class NoStreams:
     def stream(self, shard_id: int) -> Any:
         raise AssertionError("nobody asks")
 
-    def shard_of_key(self, routing_key: str) -> int:
+    def shard_of_slot(self, slot: int) -> int:
         raise AssertionError("nobody asks")
 
 

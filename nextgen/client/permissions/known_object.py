@@ -5,7 +5,8 @@
                                         its stream breaks, or is silent ┘
 
 Facts stay when the stream breaks: no new decision uses them until they are usable again, and what
-connections keep is judged by the last ones that are known.
+connections keep is judged by the last ones that are known. A name may lead to a topic that has
+another: see ``name_chain``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from nextgen.client.log.event_keys import event_key
+from nextgen.client.log.event_keys import event_keys
+from nextgen.client.permissions.name_chain import Key
 from nextgen.client.wire.policies import unpack_policies
 from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.governance.access import Action, Principal, Resource
 from nextgen.kernel.governance.permissions import admin_roles_in
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
 from nextgen.kernel.limits.placement import RULES_FRESH_MS
-from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.events_pb2 import Event, OldName, TopicRenamed
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Item, Kind
 
 FRESH_SECONDS = RULES_FRESH_MS / 1_000
@@ -114,17 +116,25 @@ class KnownObject:
         "kind",
         "lookers",
         "name",
+        "pointer",
         "policies",
         "routing_key",
         "stream",
+        "topic",
+        "topic_id",
+        "until_ms",
         "used_at",
         "watch_id",
     )
 
-    def __init__(self, owner: Owner, kind: Kind, name: str, routing_key: str) -> None:
+    def __init__(
+        self, owner: Owner, kind: Kind, name: str, routing_key: str, topic_id: str = ""
+    ) -> None:
+        """``topic_id``: of the topic at whose home it is followed; "": where ``routing_key`` is."""
         self.kind = kind
         self.name = name
         self.routing_key = routing_key
+        self.topic_id = topic_id
         self.stream: ShardStream | None = None
         """None while no watch follows it."""
         self.watch_id = 0
@@ -138,7 +148,13 @@ class KnownObject:
         self.admins = NO_ADMINS
         """Of a tenant."""
         self.policies = NO_POLICIES
-        """Of a namespace or a topic: its own."""
+        """Of a namespace or a topic: its own. Of a former name: the topic's when it was renamed."""
+        self.pointer = ""
+        """The topic whose home knows the name, if this shard only knows that."""
+        self.topic = ""
+        """The present name of the topic that this name leads to until ``until_ms``, if it is a
+        former one."""
+        self.until_ms = 0
         self.error: MetadataError | None = None
         """Why its last watch ended."""
         self._owner = owner
@@ -150,6 +166,21 @@ class KnownObject:
     def __repr__(self) -> str:
         condition = "known" if self.is_known else "waiting"
         return f"<KnownObject {self.name} {condition} position={self._position}>"
+
+    @property
+    def key(self) -> Key:
+        return self.kind, self.name, self.topic_id
+
+    def leads_to(self, now_ms: int) -> Key | None:
+        """Return the object that decides instead of this one, by this one's last facts; None: this
+        one decides. ``now_ms`` is the wall clock."""
+        if self.topic:
+            return (self.kind, self.topic, self._home) if now_ms < self.until_ms else None
+        return (self.kind, self.name, self.pointer) if self.pointer and not self.topic_id else None
+
+    def policies_at(self, now_ms: int) -> Policies:
+        """Return its own policies: none of a former name that leads nowhere any more."""
+        return NO_POLICIES if self.topic and now_ms >= self.until_ms else self.policies
 
     @property
     def is_needed(self) -> bool:
@@ -220,19 +251,19 @@ class KnownObject:
     def on_snapshot_complete(self, position: int) -> None:
         if self._is_snapshot:
             # No item named it: it is absent.
-            self.admins, self.policies = NO_ADMINS, NO_POLICIES
+            self._clear()
             self._is_snapshot = False
         self._position = position
         self.is_known = True
         self._owner.changed(self)
 
     def on_events(self, events: Sequence[Event]) -> None:
-        before = self.admins, self.policies
+        before = self._facts
         for event in events:
-            if event.position > self._position and event_key(event) == self.name:
+            if event.position > self._position and self.name in event_keys(event):
                 self._position = event.position
                 self._take_event(event)
-        if (self.admins, self.policies) != before:
+        if self._facts != before:
             self._owner.changed(self)
 
     def on_position(self, position: int) -> None:
@@ -246,15 +277,34 @@ class KnownObject:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _take_item(self, item: Item) -> None:
+    @property
+    def _facts(self) -> tuple[object, ...]:
+        return self.admins, self.policies, self.pointer, self.topic, self.until_ms
+
+    @property
+    def _home(self) -> str:
+        """The topic at whose home the topic of a former name is followed."""
+        return self.topic_id or self.pointer
+
+    def _clear(self) -> None:
         self.admins, self.policies = NO_ADMINS, NO_POLICIES
+        self.pointer, self.topic, self.until_ms = "", "", 0
+
+    def _take_item(self, item: Item) -> None:
+        self._clear()
         match item.WhichOneof("value"):
             case "tenant":
                 self.admins = frozenset(admin_roles_in(item.tenant.properties))
             case "namespace" if item.namespace.HasField("policies"):
                 self.policies = _unpacked(item.namespace.policies.SerializeToString())
-            case "topic" if item.topic.HasField("policies"):
-                self.policies = _unpacked(item.topic.policies.SerializeToString())
+            case "topic":
+                topic = item.topic
+                if topic.HasField("policies"):
+                    self.policies = _unpacked(topic.policies.SerializeToString())
+                if topic.name != self.name:
+                    self._lead(topic.name, topic.topic_id, topic.former_names)
+            case "pointer":
+                self.pointer = item.pointer.topic_id
 
     def _take_event(self, event: Event) -> None:
         payload = event.WhichOneof("payload")
@@ -264,11 +314,30 @@ class KnownObject:
             elif payload == "tenant_deleted":
                 self.admins = NO_ADMINS
         elif payload in _GONE:
-            self.policies = NO_POLICIES
+            self._clear()
+        elif payload == "topic_name_pointed":
+            self.pointer = event.topic_name_pointed.topic_id
+        elif payload == "topic_name_freed":
+            self.pointer = ""
+        elif payload == "topic_renamed":
+            self._take_rename(event.topic_renamed)
         elif payload == "policy_set" and _SCOPES.get(event.policy_set.scope) == self.kind:
             self.policies = _unpacked(event.policy_set.policy)
         elif payload == "policy_cleared" and _SCOPES.get(event.policy_cleared.scope) == self.kind:
             self.policies = NO_POLICIES
+
+    def _take_rename(self, renamed: TopicRenamed) -> None:
+        self.policies = _unpacked(renamed.policies) if renamed.policies else NO_POLICIES
+        self.topic, self.until_ms = "", 0
+        if renamed.name == self.name:
+            self._lead(renamed.new_name, renamed.topic_id, renamed.former_names)
+
+    def _lead(self, topic: str, topic_id: str, former_names: Iterable[OldName]) -> None:
+        """Note that this is a former name of ``topic``."""
+        self.topic = topic
+        self.pointer = topic_id
+        until_ms = [each.until_ms for each in former_names if each.name == self.name]
+        self.until_ms = max(until_ms, default=0)
 
     def _wake(self) -> None:
         for waiter in self._waiters:

@@ -17,6 +17,7 @@ shard waits for a silent subscriber for a limited time only.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -33,6 +34,7 @@ from nextgen.client.permissions.known_object import (
     KnownObject,
     ShardStream,
 )
+from nextgen.client.permissions.name_chain import Key, topic_chain
 from nextgen.client.permissions.session import WatchedAccess
 from nextgen.client.permissions.target import Target, target_of
 from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Unavailable
@@ -54,11 +56,13 @@ from nextgen.kernel.limits.inbound import (
     RECHECKED_PER_TURN_MAX,
 )
 from nextgen.kernel.limits.placement import RULES_FRESH_MS
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import is_id, slot_of_id
 from nextgen.kernel.routing.names import InvalidName
 from nextgen.runtime.security.authorization.authorizer import OnRevoked
 from nextgen.tasks.background import cancel_and_wait, start
 from nextgen.tasks.timeouts import timeout
-from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC, Kind
+from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
 
 _FOR_EVER = float("inf")
 
@@ -75,7 +79,7 @@ class Streams(Protocol):
 class Shards(Protocol):
     """A ``ShardRouter``, as far as permissions need it."""
 
-    def shard_of_key(self, routing_key: str) -> int: ...
+    def shard_of_slot(self, slot: int) -> int: ...
 
 
 class _StreamUse:
@@ -108,7 +112,7 @@ class PermissionTable:
         self.refused = 0
         self.revoked = 0
         self.sessions = 0
-        self._objects: OrderedDict[tuple[Kind, str], KnownObject] = OrderedDict()
+        self._objects: OrderedDict[Key, KnownObject] = OrderedDict()
         """Least recently used first."""
         self._uses: dict[int, _StreamUse] = {}
         """By shard."""
@@ -210,8 +214,9 @@ class PermissionTable:
 
     def objects_of(self, target: Target) -> list[KnownObject]:
         """Return the objects that are followed and decide about ``target``."""
-        keys = _keys(target)
-        return [known for key in keys if (known := self._objects.get(key)) is not None]
+        parents = _parents(target)
+        found = [known for key in parents if (known := self._objects.get(key)) is not None]
+        return [*found, *self._chain(target)[0]]
 
     def needs_facts(self, principal: Principal) -> bool:
         """Return whether anything but its roles decides what ``principal`` may do."""
@@ -261,7 +266,7 @@ class PermissionTable:
         if known.kept:
             self._follow_again_later(known)
         else:
-            self._objects.pop((known.kind, known.name), None)
+            self._objects.pop(known.key, None)
 
     # Deciding -------------------------------------------------------------------------------------
 
@@ -285,14 +290,24 @@ class PermissionTable:
         if target.kind is ResourceKind.CLUSTER:
             return NO_FACTS
         now = self.clock()
-        tenant, namespace, topic = (self._used(key, now) for key in _all_keys(target))
+        tenant, namespace = (self._used(key, now) for key in _parents(target))
+        chain, missing = self._chain(target)
+        # All of them, so that none counts as idle.
+        used = [self._used(known.key, now) for known in chain]
+        is_whole = bool(used) and missing is None and None not in used
         return AccessFacts(
             None if tenant is None else tenant.admins,
             None if namespace is None else namespace.policies,
-            None if topic is None else topic.policies,
+            chain[-1].policies_at(_wall_ms()) if is_whole else None,
         )
 
-    def _used(self, key: tuple[Kind, str], now: float) -> KnownObject | None:
+    def _chain(self, target: Target) -> tuple[list[KnownObject], Key | None]:
+        """Return what ``topic_chain`` does; nothing for what is no topic."""
+        if not target.topic:
+            return [], None
+        return topic_chain(self._objects, target.topic, _wall_ms())
+
+    def _used(self, key: Key, now: float) -> KnownObject | None:
         known = self._objects.get(key)
         if known is None:
             return None
@@ -302,14 +317,15 @@ class PermissionTable:
 
     def _last_known(self, target: Target) -> AccessFacts:
         """Return the facts as they were known last."""
-        tenant, namespace, topic = (
+        tenant, namespace = (
             known if (known := self._objects.get(key)) is not None and known.is_known else None
-            for key in _all_keys(target)
+            for key in _parents(target)
         )
+        chain = [known for known in self._chain(target)[0] if known.is_known]
         return AccessFacts(
             None if tenant is None else tenant.admins,
             None if namespace is None else namespace.policies,
-            None if topic is None else topic.policies,
+            chain[-1].policies_at(_wall_ms()) if chain else None,
         )
 
     # Following ------------------------------------------------------------------------------------
@@ -321,12 +337,14 @@ class PermissionTable:
             Unavailable: A shard does not tell it.
             Overloaded: There is no room for it.
         """
-        wanted = [(KIND_TENANT, target.tenant)]
-        if not isinstance(needs(target.kind, action), Need):
-            wanted.append((KIND_NAMESPACE, target.namespace))
-        missing = self._missing(wanted)
+        tenant, namespace = _parents(target)
+        is_permitted = not isinstance(needs(target.kind, action), Need)
+        missing = self._missing([tenant, namespace] if is_permitted else [tenant])
         if not missing and target.topic:
-            missing = self._missing([(KIND_TOPIC, target.topic)])
+            chain, behind = self._chain(target)
+            missing = self._missing([known.key for known in chain])
+            if not missing and behind is not None:
+                missing = [behind]
         # All of them begin before one is waited for.
         for known in [self._followed(key, target) for key in missing]:
             while not known.is_usable(self.clock()):
@@ -334,19 +352,19 @@ class PermissionTable:
                     raise Unavailable(f"the permissions of {known.name} are lost: {known.error}")
                 await known.wait_change()
 
-    def _missing(self, wanted: Sequence[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
+    def _missing(self, wanted: Sequence[Key]) -> list[Key]:
         """Return those of the objects that are not usable yet."""
         now = self.clock()
         return [key for key in wanted if self._used(key, now) is None]
 
-    def _followed(self, key: tuple[Kind, str], target: Target) -> KnownObject:
+    def _followed(self, key: Key, target: Target) -> KnownObject:
         known = self._objects.get(key)
         if known is None or known.stream is None:
-            kind, name = key
+            kind, name, topic_id = key
             routing_key = target.routing_key if kind == KIND_TOPIC else name
             if known is None:
                 self._make_room()
-                known = KnownObject(self, kind, name, routing_key)
+                known = KnownObject(self, kind, name, routing_key, topic_id)
             self._follow(known)
             self._objects[key] = known
             if self._sweep is None and not self._is_stopped:
@@ -366,14 +384,16 @@ class PermissionTable:
         known.follow(use.stream)
 
     def _home_of(self, known: KnownObject) -> int:
-        return self._shards.shard_of_key(known.routing_key)
+        by_id = is_id(known.topic_id)
+        slot = slot_of_id(known.topic_id) if by_id else slot_of(known.routing_key)
+        return self._shards.shard_of_slot(slot)
 
     def _follow_again_later(self, known: KnownObject) -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(PERMISSION_RETRY_MS / 1_000, self._follow_again, known)
 
     def _follow_again(self, known: KnownObject) -> None:
-        is_followed = self._objects.get((known.kind, known.name)) is known
+        is_followed = self._objects.get(known.key) is known
         if self._is_stopped or not is_followed or known.stream is not None:
             return
         try:
@@ -392,7 +412,7 @@ class PermissionTable:
 
     def _forget(self, known: KnownObject) -> None:
         known.drop_lookers()
-        self._objects.pop((known.kind, known.name), None)
+        self._objects.pop(known.key, None)
         use = None if known.stream is None else self._uses.get(known.stream.shard_id)
         if use is not None:
             use.lookers.pop(known, None)
@@ -465,13 +485,10 @@ def _roles(principal: Principal) -> tuple[str, ...]:
     return (principal.name, principal.proxy) if principal.proxy else (principal.name,)
 
 
-def _all_keys(target: Target) -> tuple[tuple[Kind, str], ...]:
-    return (
-        (KIND_TENANT, target.tenant),
-        (KIND_NAMESPACE, target.namespace),
-        (KIND_TOPIC, target.topic),
-    )
+def _parents(target: Target) -> tuple[Key, Key]:
+    """Return the keys of its tenant and its namespace; of no object for those that it has not."""
+    return (KIND_TENANT, target.tenant, ""), (KIND_NAMESPACE, target.namespace, "")
 
 
-def _keys(target: Target) -> list[tuple[Kind, str]]:
-    return [key for key in _all_keys(target) if key[1]]
+def _wall_ms() -> int:
+    return int(time.time() * 1_000)

@@ -166,9 +166,14 @@ class ShardRouter:
         Raises:
             Unavailable: No shard map is known yet.
         """
-        return self._shard_of_slot(slot_of(routing_key))
+        return self.shard_of_slot(slot_of(routing_key))
 
-    def _shard_of_slot(self, slot: int) -> int:
+    def shard_of_slot(self, slot: int) -> int:
+        """Return the shard that has ``slot``.
+
+        Raises:
+            Unavailable: No shard map is known yet.
+        """
         table = self._link.view.slot_table
         if table is None:
             raise Unavailable("no shard map is known here yet")
@@ -303,10 +308,7 @@ class ShardRouter:
         self._link.view.learn_move(ranges, error.moved_to, attempts.shard_map_version)
         if slot is None:
             raise self._settled(attempts, error)
-        if (
-            attempts.hops >= MOVED_HOPS_MAX
-            or self._shard_of_slot(slot) == attempts.request.shard_id
-        ):
+        if attempts.hops >= MOVED_HOPS_MAX or self.shard_of_slot(slot) == attempts.request.shard_id:
             return False
         attempts.hops += 1
         attempts.suspect, attempts.hint = None, None
@@ -339,7 +341,7 @@ class ShardRouter:
 
     async def _attempt_once(self, attempts: _Attempts) -> ShardResponse:
         slot = attempts.slot
-        shard_id = attempts.shard_id if slot is None else self._shard_of_slot(slot)
+        shard_id = attempts.shard_id if slot is None else self.shard_of_slot(slot)
         attempts.shard_map_version = self._link.view.shard_map_version
         self._stamp(attempts, shard_id)
         term = self._link.view.leader_term(shard_id)

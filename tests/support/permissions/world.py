@@ -18,6 +18,9 @@ from nextgen.kernel.governance.access_rules import AccessRules
 from nextgen.kernel.governance.permissions import AuthAction, granted
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import slot_of_id
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import events_pb2 as events
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -103,7 +106,7 @@ class FakeStream:
             if watch_id not in self._caught_up:
                 self._snapshot(watch_id)
 
-    def deliver(self, event: events.Event, kind: Kind, name: str) -> None:
+    def deliver(self, event: events.Event, kind: Kind, *names: str) -> None:
         self._missed.append(event)
         if not self.is_connected or self.is_stuck or self.is_begun_only:
             return
@@ -113,7 +116,7 @@ class FakeStream:
         self._missed.clear()
         self.heard_at = self._world.now
         for listener in tuple(self.watches.values()):
-            if (listener.kind, listener.name) == (kind, name) and listener.is_known:
+            if listener.kind == kind and listener.name in names and listener.is_known:
                 listener.on_events([event])
 
     def tick(self) -> None:
@@ -183,7 +186,7 @@ class FakeStream:
         self.heard_at = self._world.now
         listener = self.watches[watch_id]
         listener.on_reset()
-        item = self._world.item(listener.kind, listener.name)
+        item = self._world.item(listener.kind, listener.name, self.shard_id)
         if item is not None:
             listener.on_items([item])
         listener.on_snapshot_complete(self._world.position)
@@ -210,6 +213,9 @@ class PermissionWorld:
         """Added to the number of each home shard."""
         self._tenants: dict[str, dict[str, str]] = {}
         self._policies: dict[tuple[Kind, str], Policies] = {}
+        self._homes: dict[str, str] = {}
+        """Topic ids by the names of renamed topics, former ones included."""
+        self._former: dict[str, events.TopicRenamed] = {}
 
     def table(self, rules: AccessRules = RULES) -> PermissionTable:
         table = PermissionTable(rules, self, self)
@@ -220,11 +226,25 @@ class PermissionWorld:
         return self.streams.setdefault(shard_id, FakeStream(shard_id, self))
 
     def shard_of_key(self, routing_key: str) -> int:
+        return self.shard_of_slot(slot_of(routing_key))
+
+    def shard_of_slot(self, slot: int) -> int:
         if not self.has_map:
             raise Unavailable("no shard map is known here yet")
-        return sum(routing_key.encode()) % self.shards + 1 + self.moved
+        return slot % self.shards + 1 + self.moved
 
-    def item(self, kind: Kind, name: str) -> Item | None:
+    def item(self, kind: Kind, name: str, shard_id: int) -> Item | None:
+        home = self._homes.get(name) if kind == KIND_TOPIC else None
+        if home is not None and self.shard_of_slot(slot_of_id(home)) != shard_id:
+            item = Item(kind=kind, name=name)
+            item.pointer.topic_id = home
+            return item
+        if home is not None and name in self._former:
+            item = self.item(kind, self._former[name].new_name, shard_id)
+            assert item is not None, "the topic is there"
+            item.name, item.topic.topic_id = name, home
+            item.topic.former_names.extend(self._former[name].former_names)
+            return item
         if kind == KIND_TENANT:
             if name not in self._tenants:
                 return None
@@ -264,6 +284,42 @@ class PermissionWorld:
         event.policy_set.name = name
         event.policy_set.policy = policies_to_proto(policies).SerializeToString()
         self._publish(event, kind, name)
+
+    def rename(self, name: str, new_name: str, *, topic_id: str, until_ms: int) -> None:
+        """Rename a topic that has its home where ``topic_id`` says."""
+        policies = self._policies.pop((KIND_TOPIC, name))
+        self._policies[KIND_TOPIC, new_name] = policies
+        home = self.shard_of_slot(slot_of_id(topic_id))
+        for each in (name, new_name):
+            self._homes[each] = topic_id
+            pointed = events.Event()
+            pointed.topic_name_pointed.name = each
+            pointed.topic_name_pointed.topic_id = topic_id
+            at = self.shard_of_key(parse_topic(each).routing_key)
+            self._publish_at(at, pointed, each)
+        event = events.Event()
+        renamed = event.topic_renamed
+        renamed.name, renamed.new_name, renamed.topic_id = name, new_name, topic_id
+        renamed.policies = policies_to_proto(policies).SerializeToString()
+        renamed.former_names.add(name=name, until_ms=until_ms)
+        self._former[name] = renamed
+        self._publish_at(home, event, name, new_name)
+
+    def recreate(self, name: str) -> None:
+        """Create a topic of a name that a renamed topic had."""
+        topic_id = self._homes.pop(name)
+        del self._former[name]
+        at = self.shard_of_key(parse_topic(name).routing_key)
+        freed = events.Event()
+        freed.topic_name_freed.name = name
+        freed.topic_name_freed.topic_id = topic_id
+        self._publish_at(at, freed, name)
+        self.create(KIND_TOPIC, name)
+
+    def _publish_at(self, shard_id: int, event: events.Event, *names: str) -> None:
+        self.position += 1
+        event.position = self.position
+        self.stream(shard_id).deliver(event, KIND_TOPIC, *names)
 
     def clear_policies(self, kind: Kind, name: str) -> None:
         self._policies[kind, name] = NO_POLICIES
