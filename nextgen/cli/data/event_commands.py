@@ -6,8 +6,9 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +27,11 @@ from nextgen.kernel.input.short_text import shortened
 from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.kernel.routing.names import PARTITION_SUFFIX, parse_namespace, parse_topic
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
+
+if TYPE_CHECKING:
+    from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.kernel.routing.slots import SlotTable
+    from protos.nextgen.v1.events_pb2 import Event
 
 ITEMS_SHOWN_MAX = 8
 """Items of a list or map in a line; ``--json`` has all."""
@@ -83,6 +89,7 @@ def events(
 ) -> None:
     """Show the committed events of a shard, oldest first; with --json one a line.
 
+    Those about a topic that was renamed are shown from its beginning, whatever it was called.
     A position printed as SHARD:POSITION can be given back to --from. Lines are summaries, and load
     reports are only counted: --json, or their --type, shows them.
     """
@@ -90,44 +97,43 @@ def events(
     async def work() -> None:
         nodes = endpoints_of(target, data_dir)
         nothing = ""
-        for shard, name in await _shards_and_names(shard_or_name, nodes):
+        for subject in await _subjects(shard_or_name, nodes):
             if readers:
-                await _show_readers(nodes, shard, json_output=json_output)
+                await _show_readers(nodes, subject.shard_id, json_output=json_output)
                 return
-            nothing = await show(nodes, shard, name)
+            nothing = await show(nodes, subject)
             if not nothing:
                 return
         if not json_output and (is_terminal() or not shard_or_name.isdecimal()):
             print_line(nothing)
 
-    async def show(nodes: Sequence[str], shard: int, name: str) -> str:
+    async def show(nodes: Sequence[str], subject: _Subject) -> str:
         from nextgen.client.log.reader import ShardLogReader
 
-        first = _position_of(position, shard)
+        first = _position_of(position, subject.shard_id)
         reader = ShardLogReader(
             nodes,
-            shard,
+            subject.shard_id,
             prefer_follower=prefer_follower,
             types=types or (),
-            key_prefix=prefix or name,
+            key_prefix=prefix or subject.prefix,
         )
         hidden = frozenset() if json_output or types else frozenset(_COUNTED)
         pages = reader.pages(first, follow=follow, limit=limit)
-        return await _show_events(pages, shard, first, hidden, name, json_output=json_output)
+        return await _show_events(pages, subject, first, hidden, json_output=json_output)
 
     run_command(work())
 
 
 async def _show_events(
     pages: AsyncGenerator[Any, None],
-    shard: int,
+    subject: _Subject,
     first: int,
     hidden: AbstractSet[str],
-    name: str,
     *,
     json_output: bool,
 ) -> str:
-    """Print the events of ``pages``, with a ``name`` those about it.
+    """Print the events of ``pages`` that are about ``subject``.
 
     Those of the ``hidden`` types are only counted. Returns a sentence if there are none.
 
@@ -140,18 +146,18 @@ async def _show_events(
     try:
         async with aclosing(pages):
             async for page in pages:
-                events = [each for each in page.events if not name or _is_about(each, name)]
+                events = [each for each in page.events if subject.is_of(each)]
                 printed = _print_events(events, hidden, json_output=json_output)
                 shown, end = shown + len(events), page.next_position
                 left_out += len(events) - printed
     except PositionCompacted as error:
-        raise _with_advice(error, shard) from error
+        raise _with_advice(error, subject.shard_id) from error
     except LogNotDense as error:
         raise CheckFailed(str(error)) from error
     if left_out:
         types = " or ".join(_COUNTED)
         print_line(f"{counted(left_out, 'load report')} not shown: see --type {types}", stderr=True)
-    return "" if shown else _nothing(shard, first, end, name)
+    return "" if shown else _nothing(subject.shard_id, first, end, subject.name)
 
 
 def is_terminal() -> bool:
@@ -179,17 +185,47 @@ def _position_of(text: str, shard: int) -> int:
     return max(1, position)
 
 
-async def _shards_and_names(given: str, nodes: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the shards to read until one has events, and the name that these are about.
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What events are shown of: a shard, and in it all events, or those about an object."""
 
-    The name is "" for all events. Only a single word can mean two things: a tenant or a topic.
+    shard_id: int
+    name: str = ""
+    """Of the object; "" for all events."""
+    topic_id: str = ""
+    """Of a topic that was renamed: its events by ``other_names`` are shown too."""
+    other_names: tuple[str, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """How all keys of its events begin."""
+        # What the first and the last in order have in common, all between them have.
+        first, last = (pick((self.name, *self.other_names)) for pick in (min, max))
+        same = (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
+        return first[: next(same, len(first))]
+
+    def is_of(self, event: Any) -> bool:
+        """Return whether ``event`` is about the object, or a partition of it."""
+        from nextgen.cli.calls.shard_history import topic_id_of
+
+        if not self.name or _is_about(event, self.name):
+            return True
+        return any(_is_about(event, name) for name in self.other_names) and (
+            topic_id_of(event) in ("", self.topic_id)
+        )
+
+
+async def _subjects(given: str, nodes: Sequence[str]) -> list[_Subject]:
+    """Return what to read until one has events.
+
+    Only a single word can mean two things: a tenant or a topic.
 
     Raises:
         InvalidName: ``given`` is neither a shard id nor a name.
         Unavailable: No shard map is known yet.
     """
     if given.isdecimal():
-        return [(int(given), "")]
+        return [_Subject(int(given))]
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
@@ -197,10 +233,39 @@ async def _shards_and_names(given: str, nodes: Sequence[str]) -> list[tuple[int,
     names_and_keys = _names_and_keys(given)
     async with DiscoveryClient(nodes) as client:
         shard_map = (await client.call("GetCluster", GetClusterRequest())).shard_map
-    if not shard_map.slot_owners:
-        raise Unavailable("discovery knows no shard map yet")
-    table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
-    return [(table.shard_for_key(key), name) for name, key in names_and_keys]
+        if not shard_map.slot_owners:
+            raise Unavailable("discovery knows no shard map yet")
+        table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
+        return [
+            await _renamed(client, nodes, table, name) or _Subject(table.shard_for_key(key), name)
+            for name, key in names_and_keys
+        ]
+
+
+async def _renamed(
+    client: DiscoveryClient, nodes: Sequence[str], table: SlotTable, name: str
+) -> _Subject | None:
+    """Return the topic of this name with all its names, None unless it was ever renamed."""
+    from nextgen.cli.calls.shard_history import home_slot, read_log, read_names
+    from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
+
+    if "://" not in name:
+        return None
+    parsed = parse_topic(name)
+    request = GetObjectRequest(name=parsed.base_text)
+    topic = (await client.call("GetTopic", request)).item.topic
+    if not topic.former_names:
+        return None
+    shard_id = table.shard_of(home_slot(topic, parsed.routing_key))
+
+    async def read(each: str) -> list[Event]:
+        return [event async for event in read_log(nodes, shard_id, ("topic_renamed",), each)]
+
+    names = [parse_topic(each) for each in (await read_names(topic, read))[0]]
+    if parsed.partition is not None:
+        names = [each.of_partition(parsed.partition) for each in names]
+    others = tuple(each.text for each in names if each.text != name)
+    return _Subject(shard_id, name, topic.topic_id, others)
 
 
 def _names_and_keys(given: str) -> list[tuple[str, str]]:
@@ -215,10 +280,10 @@ def _names_and_keys(given: str) -> list[tuple[str, str]]:
 
 def _is_about(event: Any, name: str) -> bool:
     """Return whether ``event`` is about the named object, or a partition of it."""
-    from nextgen.client.log.event_keys import event_key
+    from nextgen.client.log.event_keys import event_keys
 
-    key = event_key(event)
-    return key == name or key.startswith(f"{name}{PARTITION_SUFFIX}")
+    partition = f"{name}{PARTITION_SUFFIX}"
+    return any(key == name or key.startswith(partition) for key in event_keys(event))
 
 
 def _print_events(events: Sequence[Any], hidden: AbstractSet[str], *, json_output: bool) -> int:

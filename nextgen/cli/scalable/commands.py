@@ -218,8 +218,9 @@ def why(
     All of it is read from the logs of the shards that had the topic, as far as these go back.
     """
     from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.calls.shard_history import read_history
     from nextgen.cli.scalable.scale_history import EVENTS, actions_of, lines
-    from nextgen.cli.topics.placement_commands import read_history
+    from nextgen.kernel.routing.hashing import slot_of
     from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
@@ -232,7 +233,9 @@ def why(
             cluster = await client.call("GetCluster", GetClusterRequest())
         shard_map = cluster.shard_map
         table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
-        events = await read_history(nodes, table, parse_topic(full).routing_key, EVENTS, full)
+        events = await read_history(
+            nodes, table, slot_of(parse_topic(full).routing_key), EVENTS, full
+        )
         return [event for event in events if not event.HasField("slots_adopted")]
 
     actions = actions_of(full, run_command(work()))[-limit:]

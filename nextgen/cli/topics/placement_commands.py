@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from nextgen.cli.console.command_run import run_blocking, run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target
 from nextgen.cli.console.output import as_dict, print_json, print_line
 from nextgen.cli.topics.inventory_commands import EFFECTIVE_TIMEOUT_MS, endpoints, topics_group
-from nextgen.kernel.errors import DeadlineExceeded, PositionCompacted, Refused
+from nextgen.kernel.errors import DeadlineExceeded, Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.cli.topics.why import Chain
     from nextgen.client.watch_model import Assignment, Change
-    from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.events_pb2 import Event
     from protos.nextgen.v1.inventory_pb2 import LookupAnswer
     from protos.nextgen.v1.policies_pb2 import Policies
@@ -219,7 +218,9 @@ def why(
 
 async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
+    from nextgen.cli.calls.shard_history import home_slot, read_history, read_names
     from nextgen.cli.topics.why import CAUSE_EVENTS, TOPIC_EVENTS, broker_ids, chain_of
+    from nextgen.kernel.routing.hashing import slot_of
     from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest, GetObjectRequest
 
@@ -227,61 +228,21 @@ async def _why(nodes: Sequence[str], name: TopicName) -> Chain:
         found = await client.call("GetTopic", GetObjectRequest(name=name.base_text))
         cluster = await client.call("GetCluster", GetClusterRequest())
     _check_one_unit(name, found.item)
-    shard_map = cluster.shard_map
-    table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
-    own = await read_history(nodes, table, name.routing_key, TOPIC_EVENTS, name.base_text)
-    parents = (name.tenant, name.namespace_text)
+    table = SlotTable.from_bytes(cluster.shard_map.version, cluster.shard_map.slot_owners)
+    slot = home_slot(found.item.topic, name.routing_key)
+    texts, own = await read_names(
+        found.item.topic, lambda each: read_history(nodes, table, slot, TOPIC_EVENTS, each)
+    )
+    names = [parse_topic(text) for text in texts]
+    if name.partition is not None:
+        names = [each.of_partition(name.partition) for each in names]
+    present, *former = [each.text for each in names]
+    parents = dict.fromkeys(key for each in names for key in (each.tenant, each.namespace_text))
     causes: list[Event] = []
-    for key in (*parents, *broker_ids(name.text, own)):
-        found_of_key = await read_history(nodes, table, key, CAUSE_EVENTS)
+    for key in (*parents, *broker_ids(present, own, former)):
+        found_of_key = await read_history(nodes, table, slot_of(key), CAUSE_EVENTS)
         causes += [event for event in found_of_key if not event.HasField("slots_adopted")]
-    return chain_of(name.text, (*parents, name.base_text), own, causes)
-
-
-async def read_history(
-    nodes: Sequence[str], table: SlotTable, key: str, types: Sequence[str], prefix: str = ""
-) -> list[Event]:
-    """Return these events from each shard that had the slot of ``key``, and its adoptions.
-
-    Those of a shard come before those of the shards that had it later.
-    """
-    from nextgen.kernel.routing.hashing import slot_of
-
-    slot = slot_of(key)
-    runs: list[list[Event]] = []
-    pending, seen = [table.shard_of(slot)], set[int]()
-    while pending:
-        shard_id = pending.pop()
-        seen.add(shard_id)
-        found = [event async for event in read_log(nodes, shard_id, types, prefix)]
-        runs.append(found)
-        async for event in read_log(nodes, shard_id, ("slots_adopted",)):
-            adopted = event.slots_adopted
-            if any(each.first <= slot <= each.last for each in adopted.came):
-                found.append(event)
-                if adopted.from_shard not in (*seen, *pending):
-                    pending.append(adopted.from_shard)
-    return [event for found in reversed(runs) for event in found]
-
-
-async def read_log(
-    nodes: Sequence[str], shard_id: int, types: Sequence[str], prefix: str = ""
-) -> AsyncGenerator[Event, None]:
-    """Yield these events from a shard's log, from its oldest to the present."""
-    from nextgen.client.log.reader import ShardLogReader
-
-    reader = ShardLogReader(nodes, shard_id, prefer_follower=True, types=types, key_prefix=prefix)
-    first = 1
-    while True:
-        try:
-            async with aclosing(reader.pages(first)) as pages:
-                async for page in pages:
-                    for event in page.events:
-                        yield event
-            return
-        except PositionCompacted as error:
-            # Only the outcome of cut events is known; the chain begins where the log does.
-            first = max(error.oldest, first + 1)
+    return chain_of(present, (*parents, *texts), own, causes, former)
 
 
 async def _places(

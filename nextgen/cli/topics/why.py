@@ -6,7 +6,7 @@ of different logs are put in order by the clocks of their leaders, which may dif
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,6 +24,7 @@ from protos.nextgen.v1.policies_pb2 import Policies
 TOPIC_EVENTS = (
     "topic_created",
     "topic_partitions_grown",
+    "topic_renamed",
     "topic_deleted",
     "policy_set",
     "policy_cleared",
@@ -50,6 +51,7 @@ _REASONS = {
     "epoch_used": "its ledger knew a later epoch than the shard",
     "idle": "no client used it",
     "unloaded": "an operator unloaded it",
+    "renamed": "the topic was renamed",
     "topic_deleted": "the topic was deleted",
 }
 
@@ -89,26 +91,34 @@ class Chain:
     why_none: str = ""
 
 
-def broker_ids(name: str, topic_events: Iterable[Event]) -> list[str]:
+def broker_ids(name: str, topic_events: Iterable[Event], former: Iterable[str] = ()) -> list[str]:
     """Return the brokers that had the unit, in order, each once."""
-    return list(dict.fromkeys(each.broker_id for each in _assigned(name, topic_events)))
+    units = {name, *former}
+    return list(dict.fromkeys(each.broker_id for each in _assigned(units, topic_events)))
 
 
 def chain_of(
-    name: str, parents: Sequence[str], topic_events: Sequence[Event], causes: Sequence[Event] = ()
+    name: str,
+    parents: Sequence[str],
+    topic_events: Sequence[Event],
+    causes: Sequence[Event] = (),
+    former: Sequence[str] = (),
 ) -> Chain:
     """Return the chain behind the present place of ``name``, a canonical name of one unit.
 
     Args:
-        parents: The names of its tenant, its namespace and its topic, whose rules apply.
+        parents: The names of its tenant, its namespace and its topic, whose rules apply; of a topic
+            that was renamed also those that it had.
         topic_events: From the topic's shards, ``TOPIC_EVENTS`` of names that begin as it does, and
             the adoptions of its slot.
         causes: ``CAUSE_EVENTS`` of other shards; unrelated ones are left out.
+        former: The names that the unit had before its topic was renamed.
     """
-    sessions = {each.session_id for each in _assigned(name, topic_events)}
+    units = {name, *former}
+    sessions = {each.session_id for each in _assigned(units, topic_events)}
     seen: dict[tuple[int, int], Event] = {}
     for event in (*topic_events, *causes):
-        if _concerns(event, name, parents, sessions):
+        if _concerns(event, units, parents, sessions):
             seen[event.shard_id, event.position] = event
     ordered = sorted(seen.values(), key=lambda one: (one.time_ms, one.shard_id, one.position))
     steps: list[Step] = []
@@ -153,18 +163,20 @@ def lines(chain: Chain) -> Iterator[str]:
         yield f"{chain.name} is at no broker{because}; its next lookup assigns it"
 
 
-def _assigned(name: str, events: Iterable[Event]) -> Iterator[TopicAssigned]:
+def _assigned(units: Container[str], events: Iterable[Event]) -> Iterator[TopicAssigned]:
     for event in events:
-        if event.WhichOneof("payload") == "topic_assigned" and event.topic_assigned.name == name:
+        if event.WhichOneof("payload") == "topic_assigned" and event.topic_assigned.name in units:
             yield event.topic_assigned
 
 
-def _concerns(event: Event, name: str, parents: Sequence[str], sessions: set[str]) -> bool:
+def _concerns(
+    event: Event, units: Container[str], parents: Sequence[str], sessions: set[str]
+) -> bool:
     kind = event.WhichOneof("payload")
     if kind == "slots_adopted":
         return True
     if kind in ("topic_assigned", "topic_unassigned"):
-        return event_key(event) == name
+        return event_key(event) in units
     if kind == "broker_session_ended":
         return event.broker_session_ended.session_id in sessions
     if kind == "broker_drain_set":
@@ -176,13 +188,16 @@ def _concerns(event: Event, name: str, parents: Sequence[str], sessions: set[str
 
 def _step(event: Event, owner: str) -> Step:
     """Return the step of an event; ``owner`` is the broker that had the unit before it."""
-    what, why, compared = f"{event.WhichOneof('payload')}", "", ()
+    what, why = "", ""
     match event.WhichOneof("payload"):
         case "topic_created":
             partitions = event.topic_created.partitions
             what = f"created{f' with {partitions} partitions' if partitions else ''}"
         case "topic_partitions_grown":
             what = f"grown to {event.topic_partitions_grown.partitions} partitions"
+        case "topic_renamed":
+            renamed = event.topic_renamed
+            what = f"renamed from {renamed.name} to {renamed.new_name}"
         case "topic_deleted":
             what = "deleted"
         case "slots_adopted":
@@ -194,20 +209,26 @@ def _step(event: Event, owner: str) -> Step:
             ended = event.topic_unassigned
             what = f"taken from {owner or 'its broker'}, epoch {ended.epoch} ended"
             why = _REASONS.get(ended.reason, ended.reason)
+        case _:
+            what, why = _of_broker(event)
+    return Step(event.time_ms, event.shard_id, event.position, what, why)
+
+
+def _of_broker(event: Event) -> tuple[str, str]:
+    """Return what happened to a broker, and why."""
+    match event.WhichOneof("payload"):
         case "broker_session_ended":
             session = event.broker_session_ended
-            what, why = f"session of {session.broker_id} ended", session.reason
+            return f"session of {session.broker_id} ended", session.reason
         case "broker_drain_set":
             drain = event.broker_drain_set
-            what = (
-                f"{drain.broker_id} is to be emptied"
-                if drain.draining
-                else f"{drain.broker_id} is no longer to be emptied"
-            )
+            again = "is to be emptied" if drain.draining else "is no longer to be emptied"
+            return f"{drain.broker_id} {again}", ""
         case "broker_capacity_set":
             changed = event.broker_capacity_set
-            what = f"{changed.broker_id} may have {changed.capacity_units:,} units"
-    return Step(event.time_ms, event.shard_id, event.position, what, why, compared)
+            return f"{changed.broker_id} may have {changed.capacity_units:,} units", ""
+        case other:
+            return f"{other}", ""
 
 
 def _assignment_step(event: Event, owner: str) -> Step:

@@ -12,11 +12,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from nextgen.cli.data.event_commands import LINE_CHARACTERS_MAX, _names_and_keys
+from nextgen.cli.data.event_commands import LINE_CHARACTERS_MAX, _names_and_keys, _Subject
 from nextgen.client.log import reader as event_log
 from nextgen.kernel.limits.stream import POSITION_MAX
 from nextgen.main import app
 from nextgen.runtime.lifecycle.exit_code import ExitCode
+from protos.nextgen.v1.events_pb2 import Event, TopicCreated, TopicRenamed
 from protos.nextgen.v1.shard_service_pb2 import EventBatch
 from tests.support.logs.fake_log_replicas import FakeLogReplica, served
 
@@ -209,10 +210,10 @@ def test_a_name_without_events_is_reported_as_having_none(
 
 
 def reads_as(monkeypatch: pytest.MonkeyPatch, *shards_and_names: tuple[int, str]) -> None:
-    async def homes(_name: str, _nodes: object) -> list[tuple[int, str]]:
-        return list(shards_and_names)
+    async def homes(_name: str, _nodes: object) -> list[_Subject]:
+        return [_Subject(*each) for each in shards_and_names]
 
-    monkeypatch.setattr("nextgen.cli.data.event_commands._shards_and_names", homes)
+    monkeypatch.setattr("nextgen.cli.data.event_commands._subjects", homes)
 
 
 @pytest.mark.parametrize(
@@ -249,3 +250,31 @@ def test_the_named_readers_of_each_replica_are_shown(cluster: Served) -> None:
     table = cluster.events("1", "--readers").stdout
     assert "exporter" in table
     assert "no named reader" in table
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix"),
+    [
+        (("",), ""),
+        (("acme",), "acme"),
+        (("persistent://acme/a/x", "persistent://acme/b/y"), "persistent://acme/"),
+        (("persistent://acme/a/x", "persistent://acme/a/x-1"), "persistent://acme/a/x"),
+        (("b", "a"), ""),
+    ],
+)
+def test_a_renamed_topic_is_read_by_what_its_names_begin_with(names, prefix) -> None:
+    assert _Subject(1, names[0], "t-1", names[1:]).prefix == prefix
+
+
+def test_events_by_a_former_name_are_shown_if_they_are_the_topics_own() -> None:
+    subject = _Subject(1, "persistent://a/b/new", "t-1", ("persistent://a/b/old",))
+
+    def created(name: str, topic_id: str) -> Event:
+        return Event(topic_created=TopicCreated(name=name, topic_id=topic_id))
+
+    assert subject.is_of(created("persistent://a/b/old", "t-1"))
+    assert not subject.is_of(created("persistent://a/b/old", "t-2")), "got the name later"
+    assert subject.is_of(created("persistent://a/b/new", "t-0")), "had the name before"
+    assert not subject.is_of(created("persistent://a/b/older", "t-1"))
+    renamed = TopicRenamed(name="persistent://a/b/old", new_name="persistent://a/b/new")
+    assert subject.is_of(Event(topic_renamed=renamed))

@@ -261,3 +261,26 @@ def test_a_topic_whose_slot_came_from_another_shard_is_told_from_its_beginning()
         "its slot came from shard 1, up to 3",
         "assigned to b-2, epoch 2, from b-1",
     ]
+
+
+def test_a_renamed_topics_chain_begins_with_its_first_name() -> None:
+    new = "persistent://acme/archive/paid"
+    own = Log(1)
+    own.add(0, topic_created=pb.TopicCreated(name=TOPIC))
+    own.add(1, topic_assigned=assigned(1, "b-1", "first_lookup"))
+    own.add(2, topic_unassigned=pb.TopicUnassigned(name=TOPIC, epoch=1, reason="renamed"))
+    own.add(2, topic_renamed=pb.TopicRenamed(name=TOPIC, new_name=new))
+    before = chain_of(new, ("acme", "acme/archive", new, *PARENTS), own.events, (), (TOPIC,))
+    own.add(3, topic_assigned=assigned(2, "b-2", "first_lookup", name=new))
+    after = chain_of(new, ("acme", "acme/archive", new, *PARENTS), own.events, (), (TOPIC,))
+
+    assert [step.what for step in after.steps] == [
+        "created",
+        "assigned to b-1, epoch 1",
+        "taken from b-1, epoch 1 ended",
+        f"renamed from {TOPIC} to {new}",
+        "assigned to b-2, epoch 2",
+    ]
+    assert (after.name, after.broker_id, after.epoch) == (new, "b-2", 2)
+    assert before.why_none == "the topic was renamed"
+    assert broker_ids(new, own.events, [TOPIC]) == ["b-1", "b-2"]
