@@ -3,7 +3,7 @@ limits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
@@ -12,6 +12,7 @@ from discovery.domain.answer_cache import AnswerFacts, Delta, HasLeft
 from discovery.domain.page import InvalidPageToken, PageToken, parse_page_token
 from nextgen.client.transport.request_fields import RequestFields
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import (
     COMMAND_ID_BYTES,
     NAMES_PER_LOOKUP_MAX,
@@ -21,7 +22,7 @@ from nextgen.kernel.limits.cluster import (
 )
 from nextgen.kernel.limits.listing import LIST_PREFIX_BYTES_MAX
 from nextgen.kernel.routing.ids import is_id, slot_of_id
-from nextgen.kernel.routing.names import InvalidName
+from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1.discovery_service_pb2 import (
     ListObjectsRequest,
     LookupRequest,
@@ -29,7 +30,7 @@ from protos.nextgen.v1.discovery_service_pb2 import (
 )
 from protos.nextgen.v1.events_pb2 import Event, SlotsReleased
 from protos.nextgen.v1.inventory_pb2 import LookupAnswer
-from protos.nextgen.v1.shard_service_pb2 import CommandResult
+from protos.nextgen.v1.shard_service_pb2 import CommandResult, TopicOutcome, TopicSpec
 
 Parsed = TypeVar("Parsed")
 
@@ -252,3 +253,23 @@ def _varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def parsed_topics(
+    topics: Sequence[TopicSpec],
+) -> tuple[dict[int, TopicOutcome], dict[int, str]]:
+    """Return, by place, the outcomes of malformed names, and the routing keys of the others, whose
+    names are canonical from here on."""
+    refused: dict[int, TopicOutcome] = {}
+    routing_keys: dict[int, str] = {}
+    for place, spec in enumerate(topics):
+        try:
+            name = parse_topic(spec.name)
+        except InvalidName as error:
+            refused[place] = TopicOutcome(
+                rejection_code=RejectionCode.INVALID_NAME, message=str(error)
+            )
+            continue
+        spec.name = name.text
+        routing_keys[place] = name.routing_key
+    return refused, routing_keys

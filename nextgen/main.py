@@ -51,11 +51,19 @@ def _topics() -> Sequence[ModuleType]:
         inventory_commands,
         move_commands,
         placement_commands,
+        rename_command,
         shadow_commands,
         watch_command,
     )
 
-    return inventory_commands, placement_commands, move_commands, shadow_commands, watch_command
+    return (
+        inventory_commands,
+        placement_commands,
+        move_commands,
+        rename_command,
+        shadow_commands,
+        watch_command,
+    )
 
 
 def _scalable() -> Sequence[ModuleType]:

@@ -118,6 +118,7 @@ class BlockingClient:
     create_topics = _waiting(Client.create_topics)
     set_topic_properties = _waiting(Client.set_topic_properties)
     update_partitions = _waiting(Client.update_partitions)
+    rename_topic = _waiting(Client.rename_topic)
     delete_topic = _waiting(Client.delete_topic)
     get_topic = _waiting(Client.get_topic)
     get_scalable_topic = _waiting(Client.get_scalable_topic)

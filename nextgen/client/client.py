@@ -29,11 +29,11 @@ from nextgen.client.discovery.shared_creates import SharedCreates
 from nextgen.client.discovery.topic_list import TopicListChanged, watch_topic_list
 from nextgen.client.discovery.watch import watch_changes, watch_shard_map
 from nextgen.client.discovery.write_requests import (
+    TopicWrites,
     WriteRequest,
     deletion,
     new_command_id,
     set_properties,
-    update_partitions,
 )
 from nextgen.client.model import (
     ClusterState,
@@ -79,7 +79,7 @@ TIMEOUT_DEFAULT_MS = 10_000
 _RETRY_PAUSE_MS = 100
 
 
-class Client(LayoutWrites, PermissionWrites, ShadowTopics, Listings):
+class Client(TopicWrites, LayoutWrites, PermissionWrites, ShadowTopics, Listings):
     """One user's connection to a cluster. Use it on one event loop; close it at the end.
 
     ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each
@@ -198,27 +198,6 @@ class Client(LayoutWrites, PermissionWrites, ShadowTopics, Listings):
             ]
             created += await self._create_batch(batch, self._timeout_ms)
         return created
-
-    async def set_topic_properties(
-        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
-    ) -> Written:
-        """Replace all properties. ``expected_version`` 0 means any."""
-        request = set_properties(name, properties, expected_version)
-        return await self._write("SetTopicProperties", request)
-
-    async def update_partitions(self, name: str, partitions: int) -> Written:
-        """Give a partitioned topic more partitions, ``partitions`` in all.
-
-        Clients of Pulsar use them once they ask for the number again, as they do every minute.
-        """
-        return await self._write("UpdatePartitions", update_partitions(name, partitions))
-
-    async def delete_topic(self, name: str, *, force: bool = False) -> Written:
-        """Delete a topic with all its partitions.
-
-        Refused with IN_USE while it has producers, consumers or subscriptions, unless forced.
-        """
-        return await self._write("DeleteTopic", deletion(name, force=force))
 
     async def get_topic(self, name: str, *, min_position: int = 0) -> Topic | None:
         """Return the topic, None if there is none.

@@ -6,6 +6,7 @@ from discovery.adapters.resources.messages import Messages
 from discovery.adapters.resources.schemas import Schemas
 from discovery.adapters.resources.subscriptions import Subscriptions
 from discovery.adapters.resources.topic_names import TopicNames
+from discovery.adapters.resources.topic_rename import TopicRenames
 from discovery.adapters.resources.topic_stats import TopicStats
 from discovery.adapters.resources.topics import Topics
 from discovery.adapters.rest.route import Route
@@ -22,6 +23,7 @@ def topic_routes(
     return [
         *TopicNames(listing, inventory).routes(),
         *Topics(operations).routes(),
+        *TopicRenames(operations).routes(),
         *TopicStats(operations).routes(),
         *Subscriptions(operations).routes(),
         *Messages(operations).routes(),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from discovery.domain.shadow_access import needs_of_new_topic, needs_of_shadows
+from discovery.domain.topic_rename import needs_of_rename
 from discovery.domain.watch_scope import WatchedKind, parse_scope
 from nextgen.kernel.errors import InvalidRequest
 from nextgen.kernel.governance.access import CLUSTER, Action, Resource, ResourceKind
@@ -167,6 +168,10 @@ def _created(request: pb.CreateTopicsRequest) -> Needs:
     return needs
 
 
+def _renamed(request: pb.RenameTopicRequest) -> Needs:
+    return [CallNeed(*need) for need in needs_of_rename(request.name, request.new_name)]
+
+
 def _each(names: Iterable[str], action: Action) -> list[CallNeed]:
     """Topics of a batch. A name that is none needs nothing: it is refused, and others are not."""
     needs = []
@@ -218,6 +223,7 @@ _NEEDS: Mapping[str, NeedsOf] = MappingProxyType(
         "CreateTopics": _created,
         "SetTopicProperties": _on(Action.CHANGE),
         "DeleteTopic": _on(Action.DELETE),
+        "RenameTopic": _renamed,
         "UpdateLayout": _layout,
         "CreateScalableSubscription": _subscription,
         "DeleteScalableSubscription": _subscription,

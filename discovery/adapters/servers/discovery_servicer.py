@@ -129,6 +129,7 @@ class DiscoveryServicer:
             "CreateTopics": (pb.CreateTopicsRequest, inventory.create_topics),
             "SetTopicProperties": (pb.SetPropertiesRequest, inventory.set_topic_properties),
             "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
+            "RenameTopic": (pb.RenameTopicRequest, inventory.rename_topic),
             "UpdateLayout": (pb.UpdateLayoutRequest, layouts.update_layout),
             "CreateScalableSubscription": (
                 pb.ScalableSubscriptionRequest,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
+from discovery.domain.topic_rename import parse_new_name
 from discovery.ports import Directory, Shards
 from discovery.service.admin.deadline import all_written
 from discovery.service.admin.grown_topics import GrownTopics
@@ -17,6 +19,7 @@ from discovery.wire import (
     check_accepted,
     check_command_id,
     parse_name,
+    parsed_topics,
 )
 from nextgen.client.routing.shard_calls import send_grouped
 from nextgen.client.routing.topic_creation import Created
@@ -32,7 +35,6 @@ from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES, SHARDS_MAX, TOPICS_P
 from nextgen.kernel.routing.names import (
     DEFAULT_NAMESPACE,
     DEFAULT_TENANT,
-    InvalidName,
     TopicName,
     parse_namespace,
     parse_tenant,
@@ -59,6 +61,7 @@ Write = (
     | pb.SetPropertiesRequest
     | pb.SetPoliciesRequest
     | pb.DeleteRequest
+    | pb.RenameTopicRequest
     | pb.UpdatePartitionsRequest
     | pb.CreateTopicsRequest
     | pb.UpdateLayoutRequest
@@ -182,7 +185,7 @@ class InventoryService:
                 f"a create has {count} topics, 1 to {TOPICS_PER_CREATE_MAX} are allowed"
             )
         command_id = _command_id(request.command_id)
-        outcomes, routing_keys = _parsed(request.topics)
+        outcomes, routing_keys = parsed_topics(request.topics)
         if any(_IN_DEFAULT_NAMESPACE in topic.name for topic in request.topics):
             await self._make_default_namespace()
         # Before one request is sent: without a position of one of its shards a command is sent to
@@ -286,6 +289,29 @@ class InventoryService:
         return await self._deletion.delete(
             name, force=request.force, form=form, attempt=attempt, timeout_ms=timeout_ms
         )
+
+    async def rename_topic(
+        self, request: pb.RenameTopicRequest, timeout_ms: int
+    ) -> pb.WriteResponse:
+        """Give a topic another name. Its shard reserves the name at the shard that has it.
+
+        Raises:
+            Refused: NOT_FOUND; ALREADY_EXISTS: the new name is taken, or answers for another topic;
+                NOT_ALLOWED: topics of this kind keep their names; PARENT_NOT_FOUND: there is no
+                such namespace; LIMIT_EXCEEDED; INVALID_NAME: a partition.
+            Indefinite: It may be renamed: repeat it with the same command id.
+        """
+        name = parse_name(parse_topic, request.name)
+        new_name = parse_name(partial(parse_new_name, name), request.new_name)
+        body = shard_pb.RenameTopic(name=name.text, new_name=new_name.text)
+        if request.HasField("grace_ms"):
+            body.grace_ms = request.grace_ms
+        command = shard_pb.Command(command_id=request.command_id, rename_topic=body)
+        response = await self.execute(name.routing_key, command, request, timeout_ms)
+        # Before the caller is answered: what is remembered of either name is out of date.
+        names = name.base_text, new_name.base_text
+        self._created(response.shard_id, response.position, names)
+        return response
 
     async def get_topic(
         self, request: pb.GetObjectRequest, timeout_ms: int
@@ -442,26 +468,6 @@ class InventoryService:
         return pb.GetObjectResponse(
             item=item, shard_id=request.shard_id, position=response.position
         )
-
-
-def _parsed(
-    topics: Sequence[shard_pb.TopicSpec],
-) -> tuple[dict[int, shard_pb.TopicOutcome], dict[int, str]]:
-    """Return, by place, the outcomes of malformed names, and the routing keys of the others, whose
-    names are canonical from here on."""
-    refused: dict[int, shard_pb.TopicOutcome] = {}
-    routing_keys: dict[int, str] = {}
-    for place, spec in enumerate(topics):
-        try:
-            name = parse_topic(spec.name)
-        except InvalidName as error:
-            refused[place] = shard_pb.TopicOutcome(
-                rejection_code=RejectionCode.INVALID_NAME, message=str(error)
-            )
-            continue
-        spec.name = name.text
-        routing_keys[place] = name.routing_key
-    return refused, routing_keys
 
 
 def _single_result(response: shard_pb.ShardResponse) -> shard_pb.CommandResult:

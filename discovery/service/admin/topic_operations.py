@@ -130,6 +130,13 @@ class TopicOperations:
         request = pb.DeleteRequest(name=name.text, force=is_forced)
         await self._inventory.delete_topic(request, timeout_ms, form)
 
+    async def rename(
+        self, name: TopicName, new_name: str, grace_ms: int | None, timeout_ms: int
+    ) -> None:
+        """Give a topic another name. Refused as ``InventoryService.rename_topic`` says."""
+        request = pb.RenameTopicRequest(name=name.text, new_name=new_name, grace_ms=grace_ms)
+        await self._inventory.rename_topic(request, timeout_ms)
+
     async def unload(self, name: TopicName, timeout_ms: int) -> None:
         """Take the topic's units from their brokers; an idle one stays so.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
+from nextgen.client.model import Written
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 
@@ -14,6 +15,7 @@ WriteRequest = (
     | pb.SetPropertiesRequest
     | pb.SetPoliciesRequest
     | pb.DeleteRequest
+    | pb.RenameTopicRequest
     | pb.UpdatePartitionsRequest
     | pb.UpdateLayoutRequest
     | pb.ScalableSubscriptionRequest
@@ -40,5 +42,49 @@ def deletion(name: str, *, force: bool = False) -> pb.DeleteRequest:
     return pb.DeleteRequest(command_id=new_command_id(), name=name, force=force)
 
 
-def update_partitions(name: str, partitions: int) -> pb.UpdatePartitionsRequest:
-    return pb.UpdatePartitionsRequest(command_id=new_command_id(), name=name, partitions=partitions)
+class TopicWrites:
+    """The changes of topics of a ``Client``, beside their creation."""
+
+    async def set_topic_properties(
+        self, name: str, properties: Mapping[str, str], *, expected_version: int = 0
+    ) -> Written:
+        """Replace all properties. ``expected_version`` 0 means any."""
+        request = set_properties(name, properties, expected_version)
+        return await self._write("SetTopicProperties", request)
+
+    async def update_partitions(self, name: str, partitions: int) -> Written:
+        """Give a partitioned topic more partitions, ``partitions`` in all.
+
+        Clients of Pulsar use them once they ask for the number again, as they do every minute.
+        """
+        request = pb.UpdatePartitionsRequest(
+            command_id=new_command_id(), name=name, partitions=partitions
+        )
+        return await self._write("UpdatePartitions", request)
+
+    async def rename_topic(
+        self, name: str, new_name: str, *, grace_ms: int | None = None
+    ) -> Written:
+        """Give a topic another name, in any namespace. What it has stays with it, its id too.
+
+        For ``grace_ms`` the former name leads to it as well, for an hour by default; a minute later
+        the name is free. Clients that are connected look the topic up again and go on.
+
+        Raises:
+            Refused: ALREADY_EXISTS, a topic has the new name, or it leads to one; NOT_ALLOWED,
+                topics of this kind keep their names; NOT_FOUND; PARENT_NOT_FOUND; LIMIT_EXCEEDED.
+        """
+        request = pb.RenameTopicRequest(
+            command_id=new_command_id(), name=name, new_name=new_name, grace_ms=grace_ms
+        )
+        return await self._write("RenameTopic", request)
+
+    async def delete_topic(self, name: str, *, force: bool = False) -> Written:
+        """Delete a topic with all its partitions.
+
+        Refused with IN_USE while it has producers, consumers or subscriptions, unless forced.
+        """
+        return await self._write("DeleteTopic", deletion(name, force=force))
+
+    async def _write(self, method: str, request: WriteRequest) -> Written:
+        raise NotImplementedError("a client sends it")

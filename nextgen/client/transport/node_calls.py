@@ -26,7 +26,7 @@ CLIENT_CALLS = _of(
     *("CreateTenant", "SetTenantProperties", "DeleteTenant", "GetTenant", "ListTenants"),
     *("CreateNamespace", "SetNamespaceProperties", "DeleteNamespace"),
     *("GetNamespace", "ListNamespaces"),
-    *("CreateTopics", "SetTopicProperties", "DeleteTopic", "GetTopic"),
+    *("CreateTopics", "SetTopicProperties", "RenameTopic", "DeleteTopic", "GetTopic"),
     *("GetScalableTopic", "UpdateLayout"),
     *("CreateScalableSubscription", "DeleteScalableSubscription", "SeekScalableSubscription"),
     *("ListTopics", "CountTopics"),

@@ -147,6 +147,22 @@ class DeleteRequest(_message.Message):
     consistency: _shard_service_pb2.Consistency
     def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., force: _Optional[bool] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
+class RenameTopicRequest(_message.Message):
+    __slots__ = ("command_id", "name", "new_name", "grace_ms", "issued", "consistency")
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    GRACE_MS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    command_id: bytes
+    name: str
+    new_name: str
+    grace_ms: int
+    issued: _containers.RepeatedCompositeFieldContainer[ShardPosition]
+    consistency: _shard_service_pb2.Consistency
+    def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., new_name: _Optional[str] = ..., grace_ms: _Optional[int] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
+
 class UpdatePartitionsRequest(_message.Message):
     __slots__ = ("command_id", "name", "partitions", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]

@@ -116,6 +116,11 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.DeleteRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
                 _registered_method=True)
+        self.RenameTopic = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/RenameTopic',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameTopicRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+                _registered_method=True)
         self.GetTopic = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/GetTopic',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
@@ -336,6 +341,14 @@ class DiscoveryServiceServicer:
 
     def DeleteTopic(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameTopic(self, request, context):
+        """Gives a topic another name, in any namespace. What it has stays with it: id, messages,
+        subscriptions, schemas, policies. See docs/flows/rename.md.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -584,6 +597,11 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
             'DeleteTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTopic,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.DeleteRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
+            ),
+            'RenameTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameTopic,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameTopicRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
             ),
             'GetTopic': grpc.unary_unary_rpc_method_handler(
@@ -1138,6 +1156,33 @@ class DiscoveryService:
             target,
             '/nextgen.v1.DiscoveryService/DeleteTopic',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.DeleteRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/RenameTopic',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameTopicRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
             options,
             channel_credentials,

@@ -31,6 +31,9 @@ class FakeInventory:
         self.completed: list[str] = []
         """Topics whose partitions got the subscriptions that they were missing."""
         self.unloaded: list[str] = []
+        self.graces: list[int | None] = []
+        """Of renames."""
+        self.rename_refusal = ""
         self.unload_outcome = UnassignOutcome(unassigned=True)
 
     def add(self, name: str, partitions: int = 0, **properties: str) -> Topic:
@@ -110,6 +113,18 @@ class FakeInventory:
         if request.name in self.used and not request.force:
             raise Refused(RejectionCode.IN_USE, "it has producers")
         del self.topics[request.name]
+
+    async def rename_topic(self, request: pb.RenameTopicRequest, _timeout_ms: int) -> Any:
+        topic = self.topics.get(request.name)
+        if topic is None:
+            raise Refused(RejectionCode.NOT_FOUND, "there is no such topic")
+        if self.rename_refusal:
+            raise Refused(self.rename_refusal, "it keeps its name")
+        if request.new_name in self.topics:
+            raise Refused(RejectionCode.ALREADY_EXISTS, "the name is taken")
+        topic.name = request.new_name
+        self.topics[request.new_name] = self.topics.pop(request.name)
+        self.graces.append(request.grace_ms if request.HasField("grace_ms") else None)
 
     async def unload_topics(
         self, request: pb.UnloadTopicsRequest, _timeout_ms: int

@@ -61,6 +61,10 @@ NEEDS = {
     ),
     "SetTopicProperties": (pb.SetPropertiesRequest(name=PAID), [(Action.CHANGE, TOPIC)]),
     "DeleteTopic": (pb.DeleteRequest(name=f"{PAID}-partition-3"), [(Action.DELETE, TOPIC)]),
+    "RenameTopic": (
+        pb.RenameTopicRequest(name=PAID, new_name="other/copies/paid"),
+        [(Action.DELETE, TOPIC), (Action.CREATE, Resource.topic(COPY))],
+    ),
     "UpdateLayout": (pb.UpdateLayoutRequest(name=PAID, kind="split"), SUPERUSER),
     "CreateScalableSubscription": (
         pb.ScalableSubscriptionRequest(name="topic://acme/orders/all", subscription="s"),
