@@ -24,6 +24,8 @@ from tests.support.scenarios import run_by
 from tests.support.shards.events import (
     CAME,
     HISTORY,
+    RENAMED_AGAIN,
+    RENAMED_AND_CAME,
     RESTORED,
     SCALABLE,
     SHADOW,
@@ -108,18 +110,21 @@ async def test_every_kind_is_in_the_snapshot_and_follows(world: WatchWorld) -> N
         (KIND_NAMESPACE, "globex/lab"),
         (KIND_TOPIC, CAME),
         (KIND_TOPIC, TOPIC),
+        (KIND_TOPIC, RENAMED_AND_CAME),
         (KIND_TOPIC, SHADOW),
         (KIND_TOPIC, SOURCE),
+        (KIND_TOPIC, RENAMED_AGAIN),
         (KIND_TOPIC, RESTORED),
         (KIND_TOPIC, SCALABLE),
         (KIND_ASSIGNMENT, f"{CAME}-partition-0"),
         (KIND_ASSIGNMENT, f"{TOPIC}-partition-0"),
+        (KIND_ASSIGNMENT, f"{RENAMED_AGAIN}-partition-1"),
         (KIND_SCALABLE_TOPIC, RESTORED),
         (KIND_SCALABLE_TOPIC, SCALABLE),
     ]
     layout = seen.items[-1].scalable_topic
     assert (layout.topic_id, layout.epoch, layout.operation.operation_id) == ("topic-3", 2, 3)
-    unit = seen.items[-3].assignment
+    unit = seen.items[-4].assignment
     assert (unit.epoch, unit.broker_id, unit.session_id, unit.unit) == (
         2,
         "broker-1",
