@@ -34,7 +34,8 @@ client library turns it into ``Refused``. A broken invariant is not here: it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 
 class MetadataError(Exception):
@@ -81,6 +82,8 @@ class StaleShardMap(Definite):
 
     ``moved_to`` is the shard that the refusing one gave the slots to, 0 if it does not know.
     ``moved_slots`` are the ranges of slots, ends included, that went there with the asked one.
+    ``moved_names`` are routing keys of the request, each with the slot by which its topic is found:
+    the slot of a renamed topic's home, or a key's own slot if the refusing shard is no home of it.
     """
 
     reason = "STALE_SHARD_MAP"
@@ -92,11 +95,13 @@ class StaleShardMap(Definite):
         *,
         moved_to: int = 0,
         moved_slots: Sequence[tuple[int, int]] = (),
+        moved_names: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         super().__init__(message)
         self.shard_map_version = shard_map_version
         self.moved_to = moved_to
         self.moved_slots = tuple(moved_slots)
+        self.moved_names = dict(moved_names)
 
 
 class Unavailable(Definite):

@@ -11,10 +11,14 @@ A shard that gave slots away says to whom, before the map does (``learn_move``).
 map of a higher version comes, which decides again, or until a shard does not have what it was said
 to get (``forget_moves``): moves may be taken back. A shard that is asked by an old map says it
 again.
+
+A renamed topic stays in the slot in its id. The shards say of which names the slot differs from the
+one that the name hashes to (``learn_names``); the view remembers the latest of them.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
 
 from nextgen.client.wire.shard_map import led_shards
@@ -24,6 +28,8 @@ from nextgen.kernel.governance.service_settings import (
     lenient,
 )
 from nextgen.kernel.limits.cluster import ENDED_SESSIONS_MAX
+from nextgen.kernel.limits.stream import MOVED_NAMES_MAX
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.slots import SlotRun, SlotTable
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerLoad,
@@ -80,6 +86,8 @@ class ClusterView:
         self._excluded_nodes: frozenset[str] = frozenset()
         self._settings = DEFAULT_SETTINGS
         self._slot_moves: dict[int, SlotMoveChanged] = {}
+        self._moved_names: OrderedDict[str, int] = OrderedDict()
+        """The slots of routing keys that are not found by their hashes, the latest last."""
 
     def __repr__(self) -> str:
         return (
@@ -180,7 +188,21 @@ class ClusterView:
 
     def shard_for_key(self, routing_key: str) -> int | None:
         """Return the shard that has the slot of ``routing_key``, None while there is no map."""
-        return None if self.slot_table is None else self.slot_table.shard_for_key(routing_key)
+        if self.slot_table is None:
+            return None
+        return self.slot_table.owners[self.slot_of_key(routing_key)]
+
+    def slot_of_key(self, routing_key: str) -> int:
+        """Return the slot by which the topic called so is found, as far as is known here."""
+        if self._moved_names:
+            moved = self._moved_names.get(routing_key)
+            if moved is not None:
+                return moved
+        return slot_of(routing_key)
+
+    def is_moved(self, routing_key: str) -> bool:
+        """Return whether a key is known to be found by another slot than its own."""
+        return routing_key in self._moved_names
 
     def leader_endpoint(self, shard_id: int) -> str | None:
         """Return host:port of the shard's leader, None if none is known."""
@@ -231,6 +253,16 @@ class ClusterView:
     def forget_moves(self) -> None:
         """Go by the map again: a shard does not have slots that its former one gave it."""
         self.slot_table = self._map_table
+
+    def learn_names(self, moved_names: Mapping[str, int]) -> None:
+        """Note the slots by which keys are found, as a shard said. A key's own slot means that it
+        is in no other. The latest ``MOVED_NAMES_MAX`` others are remembered."""
+        for routing_key, slot in moved_names.items():
+            self._moved_names.pop(routing_key, None)
+            if slot != slot_of(routing_key):
+                self._moved_names[routing_key] = slot
+        while len(self._moved_names) > MOVED_NAMES_MAX:
+            self._moved_names.popitem(last=False)
 
     def misses_changes(self, update: ClusterUpdate) -> bool:
         """Return whether ``update`` has a difference to a later map than the one known here.

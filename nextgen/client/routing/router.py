@@ -6,8 +6,8 @@
     NotLeader, ConnectionLost,        wait for a leader of a higher term to be pushed, at most
       NotConnected                    5, 50, 250, 1,000 ms; then try another replica, which keeps
                                       the request until it knows a leader (ELECTION_WAIT_MS)
-    StaleShardMap, moved_to           nothing: the shard that has the slot is asked, within
-                                      ``MOVED_HOPS_MAX``; not counted as a retry
+    StaleShardMap, moved_to or        nothing: the shard that has the slot, or the topic's home, is
+      moved_names                     asked, within ``MOVED_HOPS_MAX``; not counted as a retry
     StaleShardMap                     wait for a higher map version, as long; then route again, by
                                       the map alone
     Unavailable, Overloaded,          20 to 200 ms with jitter, ``retry_after_ms`` at least;
@@ -48,7 +48,6 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.cluster import ROUTER_RETRIES_MAX
 from nextgen.kernel.limits.stream import MOVED_HOPS_MAX
-from nextgen.kernel.routing.hashing import slot_of
 from nextgen.runtime.telemetry import tracing
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -115,8 +114,8 @@ class RouterStatistics:
 class _Attempts:
     """The attempts of one routed request."""
 
-    slot: int | None
-    """The slot whose shard is asked; None: ``shard_id`` is."""
+    key: str | int | None
+    """The routing key, or the slot, whose shard is asked; None: ``shard_id`` is."""
     shard_id: int
     request: ShardRequest
     deadline: float
@@ -166,7 +165,10 @@ class ShardRouter:
         Raises:
             Unavailable: No shard map is known yet.
         """
-        return self.shard_of_slot(slot_of(routing_key))
+        return self.shard_of_slot(self._link.view.slot_of_key(routing_key))
+
+    def _shard_of(self, key: str | int) -> int:
+        return self.shard_of_key(key) if isinstance(key, str) else self.shard_of_slot(key)
 
     def shard_of_slot(self, slot: int) -> int:
         """Return the shard that has ``slot``.
@@ -210,7 +212,12 @@ class ShardRouter:
         idempotent: bool = True,
     ) -> ShardResponse:
         """As ``call``, to the shard of ``routing_key``, looked up again after a map change."""
-        slot = slot_of(routing_key)
+        return await self._call(routing_key, 0, request, timeout_ms, idempotent=idempotent)
+
+    async def call_slot(
+        self, slot: int, request: ShardRequest, *, timeout_ms: int, idempotent: bool = True
+    ) -> ShardResponse:
+        """As ``call_key``, to the shard that has ``slot``."""
         return await self._call(slot, 0, request, timeout_ms, idempotent=idempotent)
 
     async def call_any(
@@ -239,8 +246,10 @@ class ShardRouter:
                 response = await self._pool.request(endpoint, request, timeout_ms=share_ms)
             except (Unavailable, NotLeader, ConnectionLost, DeadlineExceeded, Overloaded):
                 continue
-            except StaleShardMap:
-                # A replica with an empty view does not know its slots yet; the leader does.
+            except StaleShardMap as error:
+                # A replica with an empty view does not know its slots yet; the leader does. It also
+                # knows better whether a name leads elsewhere.
+                self._link.view.learn_names(error.moved_names)
                 continue
             self.statistics.requests += 1
             self.statistics.retries[0] += 1
@@ -250,7 +259,7 @@ class ShardRouter:
 
     async def _call(
         self,
-        slot: int | None,
+        key: str | int | None,
         shard_id: int,
         request: ShardRequest,
         timeout_ms: int,
@@ -258,7 +267,7 @@ class ShardRouter:
         idempotent: bool,
     ) -> ShardResponse:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1_000
-        attempts = _Attempts(slot, shard_id, request, deadline, idempotent)
+        attempts = _Attempts(key, shard_id, request, deadline, idempotent)
         attempts.trace_id = request.trace_id
         self.statistics.requests += 1
         try:
@@ -298,17 +307,24 @@ class ShardRouter:
             attempts.retries += 1
 
     def _follows(self, attempts: _Attempts, error: StaleShardMap) -> bool:
-        """Learn where the refusing shard's slots went; return whether to ask there at once."""
-        slot = attempts.slot
-        if not error.moved_to:
+        """Learn where slots and names are that the refusing shard does not have; return whether to
+        ask there at once."""
+        key, view, asked = attempts.key, self._link.view, attempts.request.shard_id
+        view.learn_names(error.moved_names)
+        is_elsewhere = any(self.shard_of_key(each) != asked for each in error.moved_names)
+        if error.moved_to:
+            ranges = error.moved_slots
+            if not ranges and key is not None:
+                slot = view.slot_of_key(key) if isinstance(key, str) else key
+                ranges = ((slot, slot),)
+            view.learn_move(ranges, error.moved_to, attempts.shard_map_version)
+        elif not is_elsewhere:
             # What it was said to have got may have been taken back, which no map tells.
-            self._link.view.forget_moves()
+            view.forget_moves()
             return False
-        ranges = error.moved_slots or (() if slot is None else ((slot, slot),))
-        self._link.view.learn_move(ranges, error.moved_to, attempts.shard_map_version)
-        if slot is None:
+        if key is None:
             raise self._settled(attempts, error)
-        if attempts.hops >= MOVED_HOPS_MAX or self.shard_of_slot(slot) == attempts.request.shard_id:
+        if attempts.hops >= MOVED_HOPS_MAX or self._shard_of(key) == asked:
             return False
         attempts.hops += 1
         attempts.suspect, attempts.hint = None, None
@@ -340,8 +356,8 @@ class ShardRouter:
             return response
 
     async def _attempt_once(self, attempts: _Attempts) -> ShardResponse:
-        slot = attempts.slot
-        shard_id = attempts.shard_id if slot is None else self.shard_of_slot(slot)
+        key = attempts.key
+        shard_id = attempts.shard_id if key is None else self._shard_of(key)
         attempts.shard_map_version = self._link.view.shard_map_version
         self._stamp(attempts, shard_id)
         term = self._link.view.leader_term(shard_id)
@@ -445,7 +461,7 @@ class ShardRouter:
             is_new = await self._link.wait_until(
                 lambda view: view.shard_map_version >= version, wait_ms
             )
-            if is_new and attempts.slot is None:
+            if is_new and attempts.key is None:
                 # Its names may have their slots elsewhere by the newer map.
                 raise self._settled(attempts, error)
         elif isinstance(error, NotLeader) and self._is_useful(error.leader_hint, attempts):

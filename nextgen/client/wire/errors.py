@@ -152,6 +152,8 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
         detail.shard_map_version = max(shard_map_version, error.shard_map_version)
         detail.moved_to = error.moved_to
         detail.moved_slots.extend(chain.from_iterable(error.moved_slots))
+        for routing_key, slot in error.moved_names.items():
+            detail.moved_names.add(routing_key=routing_key, slot=slot)
     elif isinstance(error, PositionCompacted):
         detail.asked_position = error.asked
         detail.oldest_position = error.oldest
@@ -175,6 +177,9 @@ def from_detail(detail: ErrorDetail) -> MetadataError:
             detail.shard_map_version,
             moved_to=detail.moved_to,
             moved_slots=_ranges(detail.moved_slots),
+            moved_names={
+                each.routing_key: each.slot for each in detail.moved_names if each.slot < SLOT_COUNT
+            },
         )
     if detail.reason == Overloaded.reason and not detail.indefinite:
         return Overloaded(detail.message, detail.retry_after_ms)

@@ -259,4 +259,9 @@ EXCHANGE_BATCH_BYTES_MAX = 64 * 1024
 
 MOVED_HOPS_MAX = 3
 """How often a request follows its slot to another shard before it waits for a newer map: once for
-each move that the map does not have yet. More are under way at one time hardly ever."""
+each move that the map does not have yet. More are under way at one time hardly ever. A renamed
+topic costs one of them at a node that does not know where its name leads."""
+
+MOVED_NAMES_MAX = 100_000
+"""Names of renamed topics of which a node remembers where they lead, some 20 MB of memory. Those
+that were not heard of for the longest time cost a hop again."""

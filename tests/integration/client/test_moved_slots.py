@@ -7,6 +7,7 @@ from nextgen.client.routing.router import ShardRouter
 from nextgen.kernel.errors import ProposalLost, StaleShardMap
 from nextgen.kernel.limits.cluster import ROUTER_RETRIES_MAX
 from nextgen.kernel.limits.stream import MOVED_HOPS_MAX
+from nextgen.kernel.routing.hashing import slot_of
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from tests.support.discovery.fake_cluster import StaticLink, full_update, shard_map
@@ -172,3 +173,63 @@ async def test_positions_that_the_caller_names_go_along_to_every_shard(two_shard
     for shard_id, position in ((1, 7), (2, 8)):
         sent = servers[shard_id].requests[-1].execute
         assert (sent.issued_position, [*sent.issued]) == (position, issued)
+
+
+def points(key: str, slot: int):
+    """Return a hook of a shard that has a pointer to the topic called ``key``."""
+
+    async def refuse(_request):
+        raise StaleShardMap("it was renamed", moved_names={key: slot})
+
+    return refuse
+
+
+def slot_at(link, shard_id: int) -> int:
+    return link.view.slot_table.slots_of(shard_id)[0]
+
+
+async def test_a_request_by_the_name_of_a_renamed_topic_goes_to_its_home(two_shards):
+    servers, link, router = two_shards
+    key, other = key_at(link, 1), key_at(link, 1, 1)
+    servers[1].hook = points(key, slot_at(link, 2))
+
+    response = await router.call_key(key, lookup("x"), timeout_ms=TIMEOUT_MS)
+    await router.call_key(key, lookup("x"), timeout_ms=TIMEOUT_MS)
+
+    assert response.position == 10
+    assert [len(servers[each].requests) for each in (1, 2)] == [1, 2], "the second goes straight"
+    assert router.statistics.retries_total == 0
+    assert (router.shard_of_key(key), router.shard_of_key(other)) == (2, 1)
+
+
+async def test_a_name_that_is_not_found_where_it_led_is_asked_of_its_own_shard(two_shards):
+    servers, link, router = two_shards
+    key = key_at(link, 1)
+    link.view.learn_names({key: slot_at(link, 2)})
+    servers[2].hook = points(key, slot_of(key))
+
+    response = await router.call_key(key, lookup("x"), timeout_ms=TIMEOUT_MS)
+
+    assert response.position == 10
+    assert [len(servers[each].requests) for each in (1, 2)] == [1, 1]
+    assert not link.view.is_moved(key)
+
+
+async def test_a_request_about_many_names_comes_back_if_one_leads_elsewhere(two_shards):
+    servers, link, router = two_shards
+    key = key_at(link, 1)
+    servers[1].hook = points(key, slot_at(link, 2))
+
+    with pytest.raises(StaleShardMap):
+        await router.call(1, lookup("x", "y"), timeout_ms=TIMEOUT_MS)
+
+    assert len(servers[1].requests) == 1
+    assert router.shard_of_key(key) == 2
+
+
+async def test_a_request_to_a_slot_goes_to_the_shard_that_has_it(two_shards):
+    servers, link, router = two_shards
+
+    await router.call_slot(slot_at(link, 2), lookup("x"), timeout_ms=TIMEOUT_MS)
+
+    assert [len(servers[each].requests) for each in (1, 2)] == [0, 1]

@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from nextgen.client.cluster.view import ClusterView
 from nextgen.kernel.limits import cluster as limits
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.limits.stream import MOVED_NAMES_MAX
+from nextgen.kernel.routing.hashing import slot_of
 from protos.nextgen.v1.cluster_service_pb2 import BrokerLoad, ClusterUpdate, LeaderReport
 from protos.nextgen.v1.events_pb2 import LoadReport, SlotMoveChanged
 from tests.support.discovery.fake_cluster import broker, full_update, shard_map
@@ -233,3 +236,35 @@ def test_a_full_update_names_every_move_that_is_not_over():
     view.apply(stale)
 
     assert {move_id: each.phase for move_id, each in view.slot_moves.items()} == {1: "adopted"}
+
+
+def owner_of(view: ClusterView, key: str) -> int:
+    return view.slot_table.owners[slot_of(key)]
+
+
+def test_a_name_of_a_renamed_topic_is_found_by_the_slot_that_a_shard_named():
+    view = ClusterView()
+    view.apply(ClusterUpdate(shard_map=shard_map({1: ["a"], 2: ["b"]}, version=3)))
+    key = "t/n/renamed"
+    home = next(slot for slot in range(SLOT_COUNT) if view.slot_table.owners[slot] != owner_of(view, key))
+
+    view.learn_names({key: home})
+
+    assert view.is_moved(key)
+    assert view.slot_of_key(key) == home
+    assert view.shard_for_key(key) == view.slot_table.owners[home]
+    view.learn_names({key: slot_of(key)})
+    assert not view.is_moved(key)
+    assert view.slot_of_key(key) == slot_of(key)
+
+
+def test_moved_names_max_names_are_remembered_and_the_oldest_is_forgotten():
+    view = ClusterView()
+    keys = [f"t/n/{number}" for number in range(MOVED_NAMES_MAX)]
+    view.learn_names({key: (slot_of(key) + 1) % SLOT_COUNT for key in keys})
+    view.learn_names({keys[0]: (slot_of(keys[0]) + 2) % SLOT_COUNT})
+
+    view.learn_names({"t/n/more": (slot_of("t/n/more") + 1) % SLOT_COUNT})
+
+    assert not view.is_moved(keys[1])
+    assert view.is_moved(keys[0]) and view.is_moved(keys[2]) and view.is_moved("t/n/more")

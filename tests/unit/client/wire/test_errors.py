@@ -36,7 +36,11 @@ def example(kind: type) -> errors.MetadataError:
         return errors.NotLeader(3, "127.0.0.1:7001")
     if kind is errors.StaleShardMap:
         return errors.StaleShardMap(
-            "slot 7 is not here", 4, moved_to=2, moved_slots=[(5, 7), (9, 9)]
+            "slot 7 is not here",
+            4,
+            moved_to=2,
+            moved_slots=[(5, 7), (9, 9)],
+            moved_names={"t/n/x": 7},
         )
     if kind is errors.PositionCompacted:
         return errors.PositionCompacted(3, 90, 120)
@@ -167,3 +171,14 @@ def test_a_damaged_detail_is_as_good_as_none():
     call = FailedCall(grpc.StatusCode.INTERNAL, "x", ((ERROR_METADATA_KEY, b"\xff\xff"),))
 
     assert type(error_of_rpc(call)) is errors.ConnectionLost
+
+
+def test_a_name_that_is_said_to_be_in_no_slot_is_none():
+    detail = ErrorDetail(reason="STALE_SHARD_MAP")
+    detail.moved_names.add(routing_key="t/n/x", slot=16_384)
+    detail.moved_names.add(routing_key="t/n/y", slot=16_383)
+
+    error = from_detail(detail)
+
+    assert isinstance(error, errors.StaleShardMap)
+    assert error.moved_names == {"t/n/y": 16_383}
