@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from nextgen.kernel.limits.trace import LATENCY_BUCKETS_MS
-from shards.domain.assignment import REASON_IDLE, REASON_TOPIC_DELETED, REASON_UNLOADED
+from shards.domain.assignment import (
+    REASON_IDLE,
+    REASON_RENAMED,
+    REASON_TOPIC_DELETED,
+    REASON_UNLOADED,
+)
 from shards.domain.scalable.vocabulary import ChangeKind
 
 _LATENCY_SECONDS = tuple(bound / 1_000 for bound in LATENCY_BUCKETS_MS)
@@ -56,7 +61,7 @@ EVACUATION_REASONS = ("lost", "drain", "shrink", "rebalance", "balance")
 """The reasons for which units are moved away from a broker in the background."""
 
 
-UNASSIGN_REASONS = (REASON_IDLE, REASON_UNLOADED, REASON_TOPIC_DELETED)
+UNASSIGN_REASONS = (REASON_IDLE, REASON_UNLOADED, REASON_TOPIC_DELETED, REASON_RENAMED)
 """The reasons for which units leave their broker for none."""
 
 

@@ -22,6 +22,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     AssignResponse,
     FollowRequest,
     FollowResponse,
+    GetNameUseResponse,
     GetOutcomesRequest,
     GetOutcomesResponse,
     MarkDrainedRequest,
@@ -448,6 +449,19 @@ class ShadowDirectory(ParentDirectory, FormerShards, Protocol):
 
     async def unlist_shadow(self, source: str, shadow: str, shadow_id: str) -> Rejected | None:
         """Have the home shard of a source take a shadow out of those that it feeds."""
+        ...
+
+    async def point_name(
+        self, name: str, topic_id: str, *, effective: bool = False
+    ) -> Rejected | None:
+        """Have the shard of a name keep it for a topic; return why it is another's, if it is.
+
+        ``effective``: once nobody takes the name for absent any more.
+        """
+        ...
+
+    async def name_use(self, name: str, topic_id: str) -> GetNameUseResponse:
+        """Return what the home of a topic uses a name for."""
         ...
 
     async def topic_id(self, name: str) -> str:

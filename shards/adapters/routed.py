@@ -25,6 +25,7 @@ from nextgen.kernel.limits.placement import (
 )
 from nextgen.kernel.limits.shadow import SOURCE_POLICIES_BYTES_MAX
 from nextgen.kernel.limits.stream import STREAM_CHANNEL_KEEPALIVE_MS
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.ids import is_id, slot_of_id
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.runtime.security.node_identity import NodeRole
@@ -37,6 +38,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Kind,
 )
 from protos.nextgen.v1.shard_service_pb2 import (
+    CONSISTENCY_EFFECTIVE,
     AdmitShadow,
     AssignRequest,
     AssignResponse,
@@ -46,6 +48,8 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ExecuteRequest,
     FollowRequest,
     FollowResponse,
+    GetNameUseRequest,
+    GetNameUseResponse,
     GetOutcomesRequest,
     GetOutcomesResponse,
     GetRequest,
@@ -54,6 +58,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     MarkDrainedRequest,
     MarkDrainedResponse,
     ObjectName,
+    PointName,
     RecordLoadsRequest,
     RecordLoadsResponse,
     ReleaseRequest,
@@ -289,6 +294,24 @@ class RoutedParents:
     async def unlist_shadow(self, source: str, shadow: str, shadow_id: str) -> Rejected | None:
         order = UnlistShadow(source=source, shadow=shadow, shadow_id=shadow_id)
         return _rejected(await self._execute_at_home(source, Command(unlist_shadow=order)))
+
+    async def point_name(
+        self, name: str, topic_id: str, *, effective: bool = False
+    ) -> Rejected | None:
+        request = _execution(Command(point_name=PointName(name=name, topic_id=topic_id)))
+        if effective:
+            request.execute.consistency = CONSISTENCY_EFFECTIVE
+        slot = slot_of(parse_topic(name).routing_key)
+        response = await self._router.call_slot(slot, request, timeout_ms=_PARENT_TIMEOUT_MS)
+        return _rejected(_result(response))
+
+    async def name_use(self, name: str, topic_id: str) -> GetNameUseResponse:
+        request = ShardRequest(get_name_use=GetNameUseRequest(name=name, topic_id=topic_id))
+        response = await self._router.call_slot(
+            slot_of_id(topic_id), request, timeout_ms=_PARENT_TIMEOUT_MS
+        )
+        _check_body(response, "get_name_use")
+        return response.get_name_use
 
     async def topic_id(self, name: str) -> str:
         wanted = GetRequest(names=[ObjectName(kind=KIND_TOPIC, name=name)])

@@ -26,7 +26,7 @@ class ShardUnits:
 
     def __init__(self, state: ShardState, directory: BrokerDirectory) -> None:
         self.answers = UnitAnswers(state.shard_id, state.proposer)
-        self.reads = UnitReads(state.reads, state.slots, self.answers)
+        self.reads = UnitReads(state.reads, state.names, self.answers)
         self.owners = UnitOwners(directory)
         self.flights = Flights()
         self.tasks = UnitTasks(state.shard_id, self.flights)

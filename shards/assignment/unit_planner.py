@@ -123,6 +123,9 @@ class UnitPlanner:
     def _check_served(self, flight: Flight, topic: Topic | None) -> Rejected | None:
         """Return why no broker may serve the unit of a flight, None if one may."""
         name = flight.name
+        if topic is None and self._state.names.was_renamed(name):
+            # It was the topic's name when the lookup began. The next one finds the present one.
+            return Rejected(RejectionCode.NO_BROKER, f"topic {name.base_text} was just renamed")
         refusal = check_served(name, topic)
         if refusal is None and name.segment is not None:
             layout = self._reads.load_scalable(name.base_text)

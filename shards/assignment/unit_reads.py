@@ -13,17 +13,17 @@ from shards.domain.assignment import Assignment, unit_key
 from shards.domain.slot_moves.keys import slot_of_state
 from shards.domain.states import StateKind
 from shards.domain.topic import Topic
-from shards.state.shard_slots import ShardSlots
 from shards.state.shard_state import ShardState
 from shards.state.state_reads import StateReads
+from shards.state.topic_names import TopicNames
 
 
 class UnitReads:
     """Reads the units of one shard by name, for one term."""
 
-    def __init__(self, reads: StateReads, slots: ShardSlots, answers: UnitAnswers) -> None:
+    def __init__(self, reads: StateReads, names: TopicNames, answers: UnitAnswers) -> None:
         self._reads = reads
-        self._slots = slots
+        self._names = names
         self._answers = answers
 
     def parse(
@@ -32,7 +32,7 @@ class UnitReads:
         """Return the names by text, each once; ``answers`` gets a rejection of each invalid one.
 
         Raises:
-            StaleShardMap: A name has its slot in another shard.
+            StaleShardMap: A name is of another shard.
         """
         names: dict[str, TopicName] = {}
         for text in topics:
@@ -46,7 +46,7 @@ class UnitReads:
             if name.text != text:
                 answers[text] = self._invalid(text, f"{text!r} is not canonical, {name.text!r} is")
                 continue
-            self._slots.check_key(name.routing_key)
+            self._names.check(name)
             names[text] = name
         return names
 

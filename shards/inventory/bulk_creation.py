@@ -37,6 +37,7 @@ from shards.domain.states import StateKind
 from shards.domain.topic import CreateTopic
 from shards.inventory.bulk_turns import BulkTurns
 from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, WantedParent
+from shards.inventory.renames.pointers import NamePointers, NameUses
 from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds
 from shards.inventory.topic_creation import first_layout
 from shards.state.shard_state import ShardState
@@ -78,11 +79,13 @@ class BulkCreation:
         gates: ParentGates,
         bounds: TopicBounds | None,
         turns: BulkTurns,
+        pointers: NamePointers,
     ) -> None:
         self._state = state
         self._gates = gates
         self._bounds = bounds
         self._turns = turns
+        self._pointers = pointers
 
     async def create(self, names: Sequence[str]) -> BulkCreateResponse:
         """Create those of ``names`` that are free; return once they are committed.
@@ -150,6 +153,7 @@ class BulkCreation:
     async def _decide_by(self, policies: PoliciesByNamespace, block: _Block) -> _Decided:
         wanted = [WantedParent(ParentKind.NAMESPACE, name) for name in block.namespaces]
         reads: ParentReads = {}
+        uses = await self._pointers.ask(block.parsed)
         for _ in range(PARENT_READ_ATTEMPTS_MAX):
             admissions: dict[str, Admission | Rejected] = {}
             unread: list[WantedParent] = []
@@ -159,12 +163,16 @@ class BulkCreation:
                 else:
                     admissions[parent.name] = admission
             if not unread:
-                return self._propose(block, policies, admissions)
+                return self._propose(block, policies, admissions, uses)
             reads.update(await self._gates.read(unread))
         raise Unavailable(f"the gate of namespace {unread[0].name} keeps changing")
 
     def _propose(
-        self, block: _Block, policies: PoliciesByNamespace, admissions: Admissions
+        self,
+        block: _Block,
+        policies: PoliciesByNamespace,
+        admissions: Admissions,
+        uses: NameUses,
     ) -> _Decided:
         """Decide and propose. No await between reading the existing names and the proposal."""
         state = self._state
@@ -185,8 +193,9 @@ class BulkCreation:
                 block.refusals[place] = admission
                 continue
             refusal = self._refusal(parsed, taken, policies, added[namespace])
-            if refusal is not None:
-                block.refusals[place] = refusal
+            freed = refusal or self._pointers.admit(parsed, uses)
+            if isinstance(freed, Rejected):
+                block.refusals[place] = freed
                 continue
             decision = topic.decide(
                 None, CreateTopic(topic_id, parsed, admission.parent_id, time_ms)
@@ -197,6 +206,7 @@ class BulkCreation:
             if not added[namespace]:
                 events += admission.events
             added[namespace] += 1
+            events += freed.events
             events += decision.events
             events += first_layout(parsed, topic_id, 1, time_ms)
             # The block may have the twin, too.

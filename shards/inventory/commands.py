@@ -6,7 +6,7 @@ to be read at its home shard, or deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, assert_never
 
@@ -14,7 +14,7 @@ from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode, fold
 from nextgen.kernel.governance.policies import NO_RULES
 from nextgen.kernel.limits.cluster import PARENT_READ_ATTEMPTS_MAX
-from nextgen.kernel.routing.names import NamespaceName
+from nextgen.kernel.routing.names import NamespaceName, TopicName
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.shard_service_pb2 import CommandResult
@@ -29,6 +29,8 @@ from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parents.deletion import NAMESPACES, TENANTS, ParentDeletion
 from shards.inventory.parents.gates import ParentGates, ParentReads, WantedParent
 from shards.inventory.placement_check import PlacementCheck
+from shards.inventory.renames.pointers import NOT_ASKED, NamePointers, NameUses
+from shards.inventory.renames.renaming import IsBusy, OnEnded, TopicRenaming
 from shards.inventory.restoration import Restoration
 from shards.inventory.scalable.commands import OnScalableDecided, ScalableCommands, note_decided
 from shards.inventory.shadows.sources import SHADOWS_SHOWN, ShadowSources, has_shadows
@@ -39,6 +41,7 @@ from shards.inventory.topic_deletion import OnUnassigned, TopicDeletion
 from shards.ports import AssignAhead, BrokerDirectory, ShadowDirectory
 from shards.state.shard_state import ShardState
 from shards.wire.command import (
+    NewTopic,
     OnGate,
     OnNamespace,
     OnNewTopics,
@@ -52,8 +55,10 @@ from shards.wire.command import (
     first_policies,
     slots_of,
     to_policies,
+    topic_of,
 )
 from shards.wire.event import DomainEvent, to_properties
+from shards.wire.name_orders import OnPoint, OnRename
 
 Work = Answer | Coroutine[Any, Any, CommandResult]
 Attempt = Callable[[ParentReads], Answer | list[WantedParent]]
@@ -72,6 +77,8 @@ class InventoryCommands:
         brokers: BrokerDirectory | None,
         on_scalable: OnScalableDecided | None = None,
         assign_ahead: AssignAhead | None = None,
+        is_busy: IsBusy | None = None,
+        on_ended: OnEnded | None = None,
     ) -> None:
         self._state = state
         self._policies = policies
@@ -79,17 +86,28 @@ class InventoryCommands:
         self._gates = ParentGates(state, directory)
         self._bounds = None if policies is None else TopicBounds(state, policies)
         forced = ForcedDeletions(state)
+        self.pointers = NamePointers(state, directory)
         self._creation = TopicCreation(
-            state, self._gates, self._bounds, forced, on_scalable, assign_ahead
+            state, self._gates, self._bounds, forced, self.pointers, on_scalable, assign_ahead
         )
         turns = BulkTurns(state)
-        self.bulk = BulkCreation(state, self._gates, self._bounds, turns)
+        self.bulk = BulkCreation(state, self._gates, self._bounds, turns, self.pointers)
         """Counts against the same bounds as ordinary creates."""
         self.restoration = Restoration(state, turns, self._bounds)
         self._deletion = ParentDeletion(state, directory)
         self._scalable = ScalableCommands(state, on_scalable, assign_ahead)
         self._on_scalable = on_scalable
         self._topic_deletion = TopicDeletion(state, on_unassigned, self._bounds, forced)
+        self.renaming = TopicRenaming(
+            state,
+            directory,
+            self._gates,
+            self._bounds,
+            self.pointers,
+            self._topic_deletion,
+            is_busy,
+            on_ended,
+        )
         self._sources = ShadowSources(state, directory, self._topic_deletion)
         self._shadows = ShadowTopics(state, directory, self._topic_deletion)
 
@@ -106,20 +124,30 @@ class InventoryCommands:
                 return self._create_topics(command)
             case OnGate():
                 return self._order_gate(command)
-            case OnSource():
-                return self._sources.carry_out(command)
-            case OnShadows():
-                return self._shadows.grow(command)
+            case OnSource() | OnShadows():
+                return self._on_shadows(command)
             case OnTenant():
                 return self._on_tenant(command)
             case OnNamespace():
                 return self._on_namespace(command)
             case OnTopic():
                 return self._on_topic(command)
+            case OnRename() | OnPoint():
+                return self._on_name(command)
             case OnScalable():
                 return self._scalable.carry_out(command)
             case _:
                 assert_never(command)
+
+    def _on_shadows(self, command: OnSource | OnShadows) -> Work:
+        if isinstance(command, OnSource):
+            return self._sources.carry_out(command)
+        return self._shadows.grow(command)
+
+    def _on_name(self, command: OnRename | OnPoint) -> Work:
+        if isinstance(command, OnRename):
+            return self.renaming.rename(command)
+        return self.pointers.point(command)
 
     def note_deleted(self, namespace: str) -> None:
         """Note that a topic of a namespace was deleted without a command."""
@@ -221,22 +249,37 @@ class InventoryCommands:
     # Topics -----------------------------------------------------------------------------------
 
     def _create_topics(self, command: OnNewTopics) -> Work:
+        names = [each.name for each in command.topics if isinstance(each, NewTopic)]
+        if any(map(self.pointers.of, names)):
+            return self._create_named_topics(command, names)
+        return self._create_topics_by(command, NOT_ASKED)
+
+    async def _create_named_topics(
+        self, command: OnNewTopics, names: Sequence[TopicName]
+    ) -> CommandResult:
+        """Create topics of which some may have the names of renamed ones."""
+        uses = await self.pointers.ask(names)
+        self._check_slots(command)
+        work = self._create_topics_by(command, uses)
+        return await (finish(self._state, work) if isinstance(work, Answer) else work)
+
+    def _create_topics_by(self, command: OnNewTopics, uses: NameUses) -> Work:
         if self._bounds is None:
-            return self._create(command, partial(self._creation.attempt, command, NO_BOUNDS))
+            return self._create(command, partial(self._creation.attempt, command, NO_BOUNDS, uses))
         policies = self._bounds.known(namespaces_of(command))
         if policies is not None:
-            outcome = self._creation.attempt(command, policies, {})
+            outcome = self._creation.attempt(command, policies, uses, {})
             if isinstance(outcome, Answer):
                 return outcome
-        return self._create_topics_later(command, self._bounds)
+        return self._create_topics_later(command, self._bounds, uses)
 
     async def _create_topics_later(
-        self, command: OnNewTopics, bounds: TopicBounds
+        self, command: OnNewTopics, bounds: TopicBounds, uses: NameUses
     ) -> CommandResult:
         """Create topics by the policies as of the decision: a bound may change during the reads."""
         async with bounds.deciding(namespaces_of(command)) as policies:
             self._check_slots(command)
-            attempt = partial(self._creation.attempt, command, policies)
+            attempt = partial(self._creation.attempt, command, policies, uses)
             work = self._create(command, attempt)
             return await (finish(self._state, work) if isinstance(work, Answer) else work)
 
@@ -314,7 +357,6 @@ class InventoryCommands:
             parents = decided_by.of(namespace_name)
             if isinstance(parents, MetadataError):
                 raise parents
-            self._state.slots.check(command.slot)  # It may have left during the reads.
             nowhere = check.no_broker_left(order, parents)
             if nowhere is not None:
                 answer = conclude(self._state, b"", nowhere, CommandResult())
@@ -364,6 +406,9 @@ class InventoryCommands:
         Raises:
             StaleShardMap: One has left.
         """
+        if (name := topic_of(command)) is not None:
+            self._state.names.check(name)
+            return
         for slot in slots_of(command):
             self._state.slots.check(slot)
 

@@ -35,7 +35,7 @@ from shards.domain.slots.events import CameSlots
 from shards.inventory.command_answer import finish, repeated
 from shards.ports import FormerShards
 from shards.state.shard_state import ShardState
-from shards.wire.command import OnNewTopics, ParsedCommand, slots_of
+from shards.wire.command import OnNewTopics, ParsedCommand, slots_of, topic_of
 
 Executing = Mapping[bytes, asyncio.Task[CommandResult]]
 """The commands at work here, by id."""
@@ -147,7 +147,7 @@ class FormerOutcomes:
         if not named or request.issued_position:
             return
         for command in commands:
-            if command.command_id and not (named & self._all_sources(slots_of(command))):
+            if command.command_id and not (named & self._all_sources(self._slots_of(command))):
                 raise Unavailable(
                     f"the command came without a position of shard {self._state.shard_id}"
                 )
@@ -158,13 +158,19 @@ class FormerOutcomes:
     async def _sources(self, command: ParsedCommand, request: ExecuteRequest) -> set[int]:
         """Return the shards that may know a command that is not known here."""
         found: set[int] = set()
-        for slot in slots_of(command):
+        for slot in self._slots_of(command):
             came = self._came(slot)
             if came is None or came.from_shard in found:
                 continue
             if not await self._is_later(came, request.issued_position):
                 found.add(came.from_shard)
         return found
+
+    def _slots_of(self, command: ParsedCommand) -> Collection[int]:
+        """Return the slots of a command, with that in the id of the topic that it is about."""
+        name = topic_of(command)
+        home = None if name is None else self._state.names.home_slot(name)
+        return slots_of(command) if home is None else (*slots_of(command), home)
 
     def _came(self, slot: int) -> CameSlots | None:
         """Return the last move that brought ``slot`` here, None if it was always here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nextgen.kernel.errors import InvalidRequest, PositionAhead, Unavailable
+from nextgen.kernel.errors import InvalidRequest, PositionAhead, StaleShardMap, Unavailable
 from nextgen.kernel.limits.cluster import (
     FOLLOWER_READ_WAIT_MS,
     NAMES_PER_GET_MAX,
@@ -18,6 +18,7 @@ from nextgen.kernel.limits.listing import (
     NAME_IN_PAGE_BYTES_OVERHEAD,
 )
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import is_id, slot_of_id
 from nextgen.kernel.routing.names import (
     InvalidName,
     parse_namespace,
@@ -109,12 +110,14 @@ class InventoryReader:
             )
         keys = [_parse_name(each) for each in request.names]
         await self._wait(request.min_position)
-        self._check_slots([slot_of(routing_key) for _, _, routing_key in keys])
+        self._check_slots(keys)
         states: dict[StateKind, dict[str, State | None]] = {}
         for kind in KINDS.values():
             states[kind] = read_states(
                 self._query, kind, [key for of_kind, key, _ in keys if of_kind is kind]
             )
+        if not self._log.is_leader:
+            self._check_absent([key for key, state in states[StateKind.TOPIC].items() if not state])
         items: list[Item] = []
         size_bytes = 0
         for name, (kind, key, _) in zip(request.names, keys, strict=True):
@@ -225,11 +228,34 @@ class InventoryReader:
             if position > log.commit_position:
                 raise PositionAhead(position, log.commit_position, is_final=True)
 
-    def _check_slots(self, slots: Sequence[int]) -> None:
+    def _check_slots(self, keys: Sequence[tuple[StateKind, str, str]]) -> None:
         self._slots.look(self._query)
-        for slot in slots:
-            if not self._slots.owned[slot]:
-                raise slot_refusal(self._shard_id, self._slots.own, slot)
+        for kind, key, routing_key in keys:
+            slot = slot_of(routing_key)
+            if not self._slots.owned[slot] and not self._is_home(kind, key):
+                refusal = slot_refusal(self._shard_id, self._slots.own, slot)
+                if kind is StateKind.TOPIC:
+                    refusal.moved_names[routing_key] = slot
+                raise refusal
+
+    def _is_home(self, kind: StateKind, key: str) -> bool:
+        """Return whether a topic is in this shard by the slot in its id, whatever its name is."""
+        if kind is not StateKind.TOPIC:
+            return False
+        topic = read_states(self._query, kind, [key])[key]
+        return (
+            isinstance(topic, Topic)
+            and is_id(topic.topic_id)
+            and self._slots.owned[slot_of_id(topic.topic_id)] == 1
+        )
+
+    def _check_absent(self, names: Sequence[str]) -> None:
+        """Raise ``StaleShardMap`` for an absent topic whose name may lead to a renamed one, which
+        only the leader finds out."""
+        for kind in (StateKind.TOPIC_NAME, StateKind.FORMER_NAME) if names else ():
+            for name, state in read_states(self._query, kind, names).items():
+                if state is not None:
+                    raise StaleShardMap(f"{name} may lead to a renamed topic: ask the leader")
 
 
 def _parse_name(name: ObjectName) -> tuple[StateKind, str, str]:

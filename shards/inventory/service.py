@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from nextgen.client.routing.write_admission import WriteAdmission
+from nextgen.client.routing.write_admission import AdmissionHold, WriteAdmission
 from nextgen.kernel.errors import (
     Definite,
     Indefinite,
@@ -55,6 +55,8 @@ from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
 from shards.inventory.former_outcomes import NOTHING_FORMER, Former, FormerOutcomes
 from shards.inventory.reader import InventoryReader
+from shards.inventory.renames.pointers import NamePointers
+from shards.inventory.renames.renaming import IsBusy, OnEnded, TopicRenaming
 from shards.inventory.restoration import Restoration
 from shards.inventory.scalable.commands import OnScalableDecided
 from shards.inventory.topic_bounds import NamespacePolicies
@@ -73,6 +75,7 @@ from shards.wire.command import (
     parse_command,
     slots_of,
     tenants_of,
+    topic_of,
     used_topics,
 )
 
@@ -84,21 +87,6 @@ Begun = Answer | asyncio.Task[CommandResult] | MetadataError
 """A command under way: decided, still at work, or failed before anything was proposed."""
 
 
-class _Hold:
-    """The cost of a request in the write admission, released once."""
-
-    __slots__ = ("_admission", "_cost")
-
-    def __init__(self, admission: WriteAdmission, cost: int) -> None:
-        self._admission = admission
-        self._cost = cost
-
-    def release(self, _: object = None) -> None:
-        cost, self._cost = self._cost, 0
-        if cost:
-            self._admission.leave(cost)
-
-
 class InventoryService:
     """Carries out commands while this replica leads the shard; lives for one term.
 
@@ -107,7 +95,8 @@ class InventoryService:
     scalable topic, once a command about it is committed. ``policies`` bound the number of topics in
     a namespace; without them there is no bound. Placement rules are checked by ``brokers``, and by
     ``policies``; without ``brokers`` all are accepted. ``assign_ahead`` is called with units that
-    are about to be looked up, once what they need is proposed.
+    are about to be looked up, once what they need is proposed. ``is_busy`` and ``on_ended`` are for
+    renames: see ``TopicRenaming``.
     """
 
     def __init__(
@@ -121,11 +110,21 @@ class InventoryService:
         brokers: BrokerDirectory | None = None,
         admission: WriteAdmission | None = None,
         assign_ahead: AssignAhead | None = None,
+        is_busy: IsBusy | None = None,
+        on_ended: OnEnded | None = None,
     ) -> None:
         self._state = state
         self._admission = admission or WriteAdmission(state.shard_id)
         self._commands = InventoryCommands(
-            state, directory, on_unassigned, policies, brokers, on_scalable, assign_ahead
+            state,
+            directory,
+            on_unassigned,
+            policies,
+            brokers,
+            on_scalable,
+            assign_ahead,
+            is_busy,
+            on_ended,
         )
         self._former = FormerOutcomes(state, directory)
         self._executing: dict[bytes, asyncio.Task[CommandResult]] = {}
@@ -169,7 +168,9 @@ class InventoryService:
                 created is found.
         """
         command = used_topics(request)
-        self._check_slots((command,))
+        for each in command.topics:
+            if isinstance(each, NewTopic):
+                self._state.names.check(each.name)
         names = [each.name.base_text for each in command.topics if isinstance(each, NewTopic)]
         topics = dict(zip(names, self._state.reads.load_topics(names), strict=True))
         existing = {
@@ -184,7 +185,9 @@ class InventoryService:
             # What exists needs neither policies nor a turn.
             await self._state.proposer.confirm()
             return UseTopicsResponse(topics=[each for each in found if each is not None])
-        (result,) = await self._carry_out([replace(command, topics=tuple(absent))], 0)
+        command = replace(command, topics=tuple(absent))
+        self._check_slots((command,))
+        (result,) = await self._carry_out([command], 0)
         created = iter(result.topics)
         return UseTopicsResponse(topics=[was or next(created) for was in found])
 
@@ -210,6 +213,16 @@ class InventoryService:
     async def create_in_bulk(self, request: BulkCreateRequest) -> BulkCreateResponse:
         """Create topics of an inventory; see ``BulkCreation.create``."""
         return await self._commands.bulk.create(request.names)
+
+    @property
+    def pointers(self) -> NamePointers:
+        """The pointers to topics that have their homes elsewhere."""
+        return self._commands.pointers
+
+    @property
+    def renaming(self) -> TopicRenaming:
+        """What this shard's topics are called, and who may know."""
+        return self._commands.renaming
 
     def note_deleted(self, namespace: str) -> None:
         """Note that a topic of a namespace was deleted without a command."""
@@ -323,7 +336,7 @@ class InventoryService:
         """
         if not cost:
             return
-        hold = _Hold(self._admission, cost)
+        hold = AdmissionHold(self._admission, cost)
         tasks = [each for each in begun if isinstance(each, asyncio.Task)]
         commits = [each.commit for each in begun if isinstance(each, Answer) and each.commit]
         if tasks:
@@ -353,6 +366,9 @@ class InventoryService:
     def _check_slots(self, commands: Sequence[ParsedCommand]) -> None:
         owned = self._state.slots.owned()
         for command in commands:
+            if (name := topic_of(command)) is not None:
+                self._state.names.check(name)
+                continue
             for slot in slots_of(command):
                 if not owned[slot]:
                     raise self._state.slots.refusal(slot)

@@ -17,6 +17,7 @@ from protos.nextgen.v1.shard_service_pb2 import TopicOutcome, TopicSpec
 from shards.domain import topic
 from shards.domain.parent_gate import ParentKind
 from shards.domain.policies import NO_PACKED_POLICIES
+from shards.domain.renames.names import TopicNameFreed
 from shards.domain.scalable import decider as scalable
 from shards.domain.scalable.commands import CreateScalableTopic, PlanLayoutChange
 from shards.domain.scalable.events import ScalableTopicEvent
@@ -36,6 +37,7 @@ from shards.inventory.batch_parts import result_of_part, strip_part
 from shards.inventory.command_answer import Answer, record
 from shards.inventory.forced_deletions import ForcedDeletions
 from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, WantedParent
+from shards.inventory.renames.pointers import NamePointers, NameUses
 from shards.inventory.scalable.commands import OnScalableDecided, note_decided
 from shards.inventory.shadows.admissions import ShadowAdmissions
 from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
@@ -59,6 +61,7 @@ class TopicCreation:
         gates: ParentGates,
         bounds: TopicBounds | None,
         forced: ForcedDeletions,
+        pointers: NamePointers,
         on_scalable: OnScalableDecided | None = None,
         assign_ahead: AssignAhead | None = None,
     ) -> None:
@@ -68,16 +71,24 @@ class TopicCreation:
         self._gates = gates
         self._bounds = bounds
         self._forced = forced
+        self._pointers = pointers
         self._on_scalable = on_scalable
         self._assign_ahead = assign_ahead
 
     def attempt(
-        self, command: OnNewTopics, policies: PoliciesByNamespace, reads: ParentReads
+        self,
+        command: OnNewTopics,
+        policies: PoliciesByNamespace,
+        uses: NameUses,
+        reads: ParentReads,
     ) -> Answer | list[WantedParent]:
         """Decide and propose; or return the parents that must be read first.
 
         ``policies`` are those of the command's namespaces; they are read only where there are
-        bounds.
+        bounds. ``uses`` is what homes said about names that may be those of renamed topics.
+
+        Raises:
+            Unavailable: A name may have become a renamed topic's since.
         """
         wanted = [WantedParent(ParentKind.NAMESPACE, name) for name in namespaces_of(command)]
         wanted += sources_of(command)
@@ -93,12 +104,13 @@ class TopicCreation:
                 admissions[parent.name] = admission
             else:
                 shadows.add(parent, admission)
-        return self._create(command, policies, admissions, shadows)
+        return self._create(command, policies, uses, admissions, shadows)
 
     def _create(
         self,
         command: OnNewTopics,
         policies: PoliciesByNamespace,
+        uses: NameUses,
         admissions: Admissions,
         shadows: ShadowAdmissions,
     ) -> Answer:
@@ -115,11 +127,8 @@ class TopicCreation:
         created: list[Topic] = []
         wanted = _by_policies(command, present, admissions, policies)
         for new in wanted:
-            if isinstance(new, Rejected):
-                outcomes.append(rejected_topic(new))
-                continue
-            if isinstance(new, TopicOutcome):
-                outcomes.append(new)
+            if not isinstance(new, NewTopic):
+                outcomes.append(rejected_topic(new) if isinstance(new, Rejected) else new)
                 continue
             topic_id = next(topic_ids)
             namespace = new.name.namespace_text
@@ -128,8 +137,10 @@ class TopicCreation:
             if new.spec.migrates and new.refusal is None and before is not None:
                 outcomes.append(self._migrate_again(before, time_ms, events))
                 continue
+            freed = self._freed(new, before, uses)
             decision = self._bounded(
-                shadows.refusal(new, before)
+                (freed if isinstance(freed, Rejected) else None)
+                or shadows.refusal(new, before)
                 or self._check_migration(new, present)
                 or _decide(new, topic_id, admissions, present, time_ms, forced),
                 namespace,
@@ -145,7 +156,9 @@ class TopicCreation:
                 admission = admissions[namespace]
                 assert isinstance(admission, Admission)
                 events += admission.events
+            assert isinstance(freed, Accepted), "a taken name is refused"
             events += shadows.opened_by(new)
+            events += freed.events
             events += decision.events
             outcomes.append(TopicOutcome(topic_id=topic_id))
             after = present[name]
@@ -162,6 +175,14 @@ class TopicCreation:
             for namespace, count in added.items():
                 self._bounds.note(namespace, count)
         return answer
+
+    def _freed(
+        self, new: NewTopic, before: TopicState, uses: NameUses
+    ) -> Accepted[TopicNameFreed] | Rejected:
+        """Return the events that take a new topic's name from renamed ones, or why it is theirs."""
+        if before is not None or new.refusal is not None:
+            return Accepted(())
+        return self._pointers.admit(new.name, uses)
 
     def _bounded(
         self, decision: _Decision, namespace: str, policies: PoliciesByNamespace, added: int

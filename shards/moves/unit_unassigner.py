@@ -103,6 +103,16 @@ class UnitUnassigner:
             for unit in units
         ]
 
+    def release(
+        self, commit: asyncio.Future[Commit], ended: Sequence[Assignment], reason: str
+    ) -> None:
+        """Have the owners release units, in the background. ``commit`` is a proposal that begins
+        with the ends of these assignments, in this order."""
+        self.on_unassigned([before.name for before in ended])
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_retrieve)
+        self._units.tasks.run(self._carry_out(commit, ended, reason, done))
+
     async def _settle(self, names: dict[str, TopicName]) -> None:
         """Wait for units in flight: their outcome is the assignment to end."""
         while flights := {
@@ -167,6 +177,12 @@ class UnitUnassigner:
         finally:
             # Cancelled with the term, or failed by a bug: decided unassignments stand.
             fail_future(done, ProposalLost(f"shard {self._shard_id}: leadership moved meanwhile"))
+
+
+def _retrieve(done: asyncio.Future[None]) -> None:
+    """Mark the exception as retrieved: nobody waits for it."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _is_another(unit: UnitAssignment, assignment: Assignment) -> str:

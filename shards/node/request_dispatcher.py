@@ -42,12 +42,15 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ShardResponse,
     UnassignResponse,
 )
+from shards.node.asked_names import carried_out
 from shards.node.replica import Replica
 from shards.projections.slot_refusal import SlotsComing
 from shards.scalable.settled_commands import settle_all
 from shards.state.shard_slots import ShardSlots
 
 _ANSWERED_STEPS: Mapping[str | None, int] = {"lookup": 22, "assign": 21}
+
+_CarryOut = Callable[[Replica, ShardRequest, int], Awaitable[ShardResponse]]
 
 _logger = structlog.get_logger(__name__)
 
@@ -158,14 +161,14 @@ class RequestDispatcher:
         if replica.is_between_leaders and _needs_leader(request):
             await replica.wait_elected(min(timeout_ms, ELECTION_WAIT_MS))
         try:
-            response = await carry_out(replica, request, timeout_ms)
+            response = await _carry_out_named(carry_out, replica, request, timeout_ms)
         except SlotsComing:
             # Nothing was carried out. The shard that had the slot decides nothing about it already,
             # if this one is about to adopt it.
             wait_ms = min(timeout_ms, SLOT_ADOPTION_WAIT_MS)
             if replica.leader is None or not await _slots_came(replica.leader.state.slots, wait_ms):
                 raise
-            response = await carry_out(replica, request, timeout_ms)
+            response = await _carry_out_named(carry_out, replica, request, timeout_ms)
         if body == "follow":
             response.follow.idle.extend(self._idle_managers(request))
         return response
@@ -188,6 +191,21 @@ class RequestDispatcher:
     def _failed(self, error: MetadataError) -> ShardResponse:
         version = self._view.shard_map_version
         return ShardResponse(error=to_detail(error, shard_map_version=version))
+
+
+async def _carry_out_named(
+    carry_out: _CarryOut, replica: Replica, request: ShardRequest, timeout_ms: int
+) -> ShardResponse:
+    """Carry out a request under the present names of its topics; answer under those asked for."""
+    leader = replica.leader
+    if leader is None:
+        return await carry_out(replica, request, timeout_ms)
+    return await carried_out(
+        request,
+        leader.state.names,
+        leader.inventory.pointers,
+        lambda admitted: carry_out(replica, admitted, timeout_ms),
+    )
 
 
 async def _slots_came(slots: ShardSlots, wait_ms: float) -> bool:
@@ -237,6 +255,7 @@ async def _execute(replica: Replica, request: ShardRequest, _timeout_ms: int) ->
     await settle_all(leader.scalable, request.execute, response)
     if request.execute.consistency == CONSISTENCY_EFFECTIVE:
         began = time.monotonic()
+        await leader.inventory.renaming.make_known(request.execute, response)
         await leader.effective.wait_all(request.execute, response)
         leader.metrics.effective_latency.observe(time.monotonic() - began)
     return ShardResponse(execute=response, position=leader.state.position)
@@ -427,12 +446,16 @@ async def _release_slots(
     return ShardResponse(release_slots=response, position=leader.state.position)
 
 
-_BODIES: dict[
-    str | None,
-    Callable[[Replica, ShardRequest, int], Awaitable[ShardResponse]],
-] = {
+async def _get_name_use(replica: Replica, request: ShardRequest, _timeout_ms: int) -> ShardResponse:
+    leader = replica.leading()
+    response = await leader.inventory.renaming.use(request.get_name_use)
+    return ShardResponse(get_name_use=response, position=leader.state.position)
+
+
+_BODIES: dict[str | None, _CarryOut] = {
     "execute": _execute,
     "get_outcomes": _get_outcomes,
+    "get_name_use": _get_name_use,
     "use_topics": _use_topics,
     "bulk_create": _bulk_create,
     "cut": _cut,

@@ -15,6 +15,7 @@ from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmissio
 from nextgen.kernel.errors import NotLeader, StaleShardMap
 from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.limits.snapshot import QUIESCE_MS_MAX
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
 from nextgen.tasks.background import start
@@ -27,7 +28,7 @@ from shards.assignment.tenant_quotas import TenantQuotas
 from shards.assignment.topic_controller import TopicController
 from shards.assignment.unit_placer import UnitPlacer
 from shards.assignment.unit_planner import UnitPlanner
-from shards.domain.assignment import REASON_TOPIC_DELETED, Assignment
+from shards.domain.assignment import REASON_RENAMED, REASON_TOPIC_DELETED, Assignment
 from shards.domain.slot_moves.keys import is_of_slots
 from shards.domain.slots.events import SlotRanges
 from shards.inventory.service import InventoryService
@@ -202,6 +203,11 @@ class ShardLeader:
         self.mover.hold(is_of, asyncio.get_running_loop().time() + QUIESCE_MS_MAX / 1_000)
         return self.mover.is_moving(is_of) or self._finisher.is_finishing(is_of)
 
+    def _units_busy(self, topic: str) -> bool:
+        """Return whether a unit of a topic is in a move, or may have to be released yet."""
+        is_of = partial(_is_unit_of, topic)
+        return self.mover.is_moving(is_of) or self._finisher.is_finishing(is_of)
+
     def _slots_left(self, ranges: SlotRanges, to_shard: int) -> None:
         """Drop what is in memory of slots that are released in this step of the loop."""
         moved = StaleShardMap(
@@ -310,6 +316,8 @@ class ShardLeader:
             policies=self.policies,
             brokers=dependencies.directory,
             assign_ahead=self.topics.assign_ahead,
+            is_busy=self._units_busy,
+            on_ended=partial(self.unassigner.release, reason=REASON_RENAMED),
             admission=WriteAdmission(
                 self.shard_id, self.metrics.write_refusals, dependencies.write_bounds
             ),
@@ -475,3 +483,7 @@ class ShardLeader:
         self.effective.close(error)
         self.leases.close()
         self._log.close()
+
+
+def _is_unit_of(topic: str, unit: str) -> bool:
+    return unit.startswith(topic) and parse_topic(unit).base_text == topic

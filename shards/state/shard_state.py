@@ -4,6 +4,7 @@
 
     StateReads    one key       ╮               ╭ StateCache   pending, then read before
     StateScans    many keys     ┼─ ShardTerm  ──┤
+    TopicNames    renamed       │               │
     ShardSlots    own slots     │  over or not  ╰ Query        the view
     CommandOutcomes  repeats    │
     Proposer      writes        ╯
@@ -32,6 +33,7 @@ from shards.state.shard_term import ShardTerm
 from shards.state.state_cache import StateCache
 from shards.state.state_reads import StateReads
 from shards.state.state_scans import StateScans
+from shards.state.topic_names import TopicNames
 
 
 class ShardState:
@@ -59,6 +61,7 @@ class ShardState:
         cache = self.cache = StateCache()
         self.reads = StateReads(self.term, cache, query)
         self.slots = ShardSlots(shard_id, self.reads)
+        self.names = TopicNames(shard_id, self.reads, self.slots, clock_ms)
         self.scans = StateScans(self.term, cache, query, self.slots.foreign)
         self.ids = IdMint(entropy)
         self.outcomes = CommandOutcomes(self.term, log, query, monotonic)

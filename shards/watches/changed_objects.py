@@ -22,6 +22,7 @@ from shards.wire.command import (
     OnTopic,
     parse_command,
 )
+from shards.wire.name_orders import OnPoint, OnRename
 
 
 def changed_by(command: Command) -> Iterator[Change]:
@@ -36,13 +37,21 @@ def changed_by(command: Command) -> Iterator[Change]:
             yield KIND_TOPIC, parsed.name.base_text
             if parsed.name.domain is Domain.TOPIC:
                 yield KIND_SCALABLE_TOPIC, parsed.name.base_text
+        case OnRename() | OnPoint():
+            yield KIND_TOPIC, parsed.name.base_text
+            if isinstance(parsed, OnRename):
+                yield KIND_TOPIC, parsed.new_name.base_text
         case OnScalable():
             yield KIND_SCALABLE_TOPIC, parsed.name.base_text
         case OnNewTopics():
-            for topic in parsed.topics:
-                if isinstance(topic, NewTopic):
-                    yield KIND_TOPIC, topic.name.base_text
-                    if topic.name.domain is Domain.TOPIC:
-                        yield KIND_SCALABLE_TOPIC, topic.name.base_text
+            yield from _created(parsed)
         case _:
             return
+
+
+def _created(command: OnNewTopics) -> Iterator[Change]:
+    for topic in command.topics:
+        if isinstance(topic, NewTopic):
+            yield KIND_TOPIC, topic.name.base_text
+            if topic.name.domain is Domain.TOPIC:
+                yield KIND_SCALABLE_TOPIC, topic.name.base_text

@@ -50,6 +50,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     GrowTopic,
     RegisterScalableConsumer,
     RemoveScalableConsumer,
+    RenameTopic,
     ReopenParentGate,
     SeekScalableSubscription,
     SetNamespaceProperties,
@@ -66,6 +67,7 @@ from shards.domain.parent_gate import ParentKind
 from shards.domain.shadows.rules import canonical_properties, check_shadow
 from shards.domain.topic import check_creatable
 from shards.wire.event import to_properties
+from shards.wire.name_orders import OnPoint, OnRename, names_part, parse_point, parse_rename
 
 TenantBody = CreateTenant | SetTenantProperties | SetPolicies | DeleteTenant
 NamespaceBody = CreateNamespace | SetNamespaceProperties | SetPolicies | DeleteNamespace
@@ -191,11 +193,18 @@ class RefusedCommand:
     rejected: Rejected
 
 
-_ShardOrder = OnGate | OnSource | OnShadows
+_ShardOrder = OnGate | OnSource | OnShadows | OnPoint
 """What shards send to each other."""
 
 ParsedCommand = (
-    OnTenant | OnNamespace | OnTopic | OnScalable | OnNewTopics | _ShardOrder | RefusedCommand
+    OnTenant
+    | OnNamespace
+    | OnTopic
+    | OnRename
+    | OnScalable
+    | OnNewTopics
+    | _ShardOrder
+    | RefusedCommand
 )
 
 
@@ -238,13 +247,13 @@ def tenants_of(commands: Iterable[ParsedCommand]) -> Collection[str]:
         match command:
             case OnTenant():
                 tenants[command.name] = None
-            case OnNamespace() | OnTopic() | OnScalable():
+            case OnNamespace() | OnTopic() | OnRename() | OnScalable():
                 tenants[command.name.tenant] = None
             case OnNewTopics():
                 for topic in command.topics:
                     if isinstance(topic, NewTopic):
                         tenants[topic.name.tenant] = None
-            case OnGate() | OnSource() | OnShadows() | RefusedCommand():
+            case OnGate() | OnSource() | OnShadows() | OnPoint() | RefusedCommand():
                 pass
             case _:
                 assert_never(command)
@@ -282,14 +291,33 @@ def first_policies(body: CreateNamespace) -> policies.SetPolicies | None:
 
 
 def slots_of(command: ParsedCommand) -> tuple[int, ...]:
-    """Return the slots that the shard must have to carry ``command`` out."""
+    """Return the slots of the names in ``command``. The shard must have them to carry it out; of
+    the topic that it is about (``topic_of``) it may instead have the topic."""
     match command:
-        case OnTenant() | OnNamespace() | OnTopic() | OnScalable() | OnSource():
+        case (
+            OnTenant()
+            | OnNamespace()
+            | OnTopic()
+            | OnRename()
+            | OnScalable()
+            | OnSource()
+            | OnPoint()
+        ):
             return (command.slot,)
         case OnNewTopics():
             return tuple([each.slot for each in command.topics if isinstance(each, NewTopic)])
         case _:
             return ()
+
+
+def topic_of(command: ParsedCommand) -> TopicName | None:
+    """Return the name of the topic that should be there, for which the shard must answer; None of
+    other commands."""
+    match command:
+        case OnTopic() | OnRename() | OnSource():
+            return command.name
+        case _:
+            return None
 
 
 def _tenant(command_id: bytes, body: TenantBody) -> ParsedCommand:
@@ -310,11 +338,15 @@ def _create_namespace(command_id: bytes, body: CreateNamespace) -> ParsedCommand
 
 def _topic(command_id: bytes, body: TopicBody) -> ParsedCommand:
     name = parse_topic(body.name)
-    if name.partition is not None or name.segment is not None:
-        part = "segment" if name.partition is None else "partition"
-        rejected = Rejected(RejectionCode.INVALID_NAME, f"{name.text} names a {part}, not a topic")
-        return RefusedCommand(command_id, rejected)
+    refused = names_part(name)
+    if refused is not None:
+        return RefusedCommand(command_id, refused)
     return OnTopic(command_id, body, name, slot_of(name.routing_key))
+
+
+def _rename(command_id: bytes, body: RenameTopic) -> ParsedCommand:
+    parsed = parse_rename(command_id, body)
+    return RefusedCommand(command_id, parsed) if isinstance(parsed, Rejected) else parsed
 
 
 def _scalable(command_id: bytes, body: ScalableBody) -> ParsedCommand:
@@ -447,6 +479,8 @@ COMMAND_PARSERS: dict[str, Callable[[bytes, Any], ParsedCommand]] = {
     "set_topic_properties": _topic,
     "delete_topic": _topic,
     "grow_topic": _topic,
+    "rename_topic": _rename,
+    "point_name": parse_point,
     "set_policies": _set_policies,
     "change_layout": _scalable,
     "abandon_layout_change": _scalable,

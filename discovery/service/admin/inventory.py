@@ -458,6 +458,9 @@ class InventoryService:
                 names=[shard_pb.ObjectName(kind=kind, name=name)], min_position=min_position
             )
         )
+        if self._directory.view.is_moved(routing_key):
+            # The position is of the name's own shard, the topic is in another one.
+            request.get.min_position = min_position = 0
         if min_position:
             shard_id = self._shards.shard_of_key(routing_key)
             response = await self._shards.call_any(shard_id, request, timeout_ms=timeout_ms)

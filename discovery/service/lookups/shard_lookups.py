@@ -363,10 +363,13 @@ class ShardLookups:
             # A flight that superseded it was faster, and may have had a later answer.
             return
         encoded = encoded_answer(answer)
-        self._note_absence(shard_id, answer, encoded)
+        if not answer.is_former:
+            self._note_absence(shard_id, answer, encoded)
         if facts is not None:
             self._counters.lookups_by_result["assigned"] += 1
-            self._cache.insert(shard_id, encoded, facts)
+            # Changes of the unit come under its present name: a former one is asked for each time.
+            if not answer.is_former:
+                self._cache.insert(shard_id, encoded, facts)
         else:
             self._counters.lookups_by_result[answer.rejection_code] += 1
         self._settle(flight, encoded)

@@ -165,3 +165,18 @@ class WriteAdmission:
             f"{len(self._queue)} in all (at most {WRITES_WAITING_MAX}); come back in {after_ms} ms",
             after_ms,
         )
+
+
+class AdmissionHold:
+    """The cost of a request in the write admission, released once."""
+
+    __slots__ = ("_admission", "_cost")
+
+    def __init__(self, admission: WriteAdmission, cost: int) -> None:
+        self._admission = admission
+        self._cost = cost
+
+    def release(self, _: object = None) -> None:
+        cost, self._cost = self._cost, 0
+        if cost:
+            self._admission.leave(cost)

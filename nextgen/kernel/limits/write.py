@@ -44,6 +44,14 @@ were configured anew."""
 RENAME_GRACE_MS_MAX = 7 * 24 * 3_600_000
 """The longest time that a former name may lead to its topic: it is nobody else's meanwhile."""
 
+FORMER_NAME_REST_MS = 60_000
+"""A former name is given to nobody else for so long after it stopped leading to its topic: the next
+leader's clock may be behind."""
+
+POINTERS_REMEMBERED_MAX = 10_000
+"""Names of which a shard's leader remembers that requests were sent on, or that a topic was about
+to get them: those of some seconds, a megabyte. Of others the topics' homes are asked once more."""
+
 # Repetitions -------------------------------------------------------------------------------
 
 COMMAND_REPEATED_MS_MAX = 60_000

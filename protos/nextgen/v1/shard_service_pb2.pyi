@@ -31,6 +31,7 @@ class NameUse(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NAME_USE_PENDING: _ClassVar[NameUse]
     NAME_USE_CURRENT: _ClassVar[NameUse]
     NAME_USE_FORMER: _ClassVar[NameUse]
+    NAME_USE_RESTING: _ClassVar[NameUse]
 CONSISTENCY_ASYNC: Consistency
 CONSISTENCY_EFFECTIVE: Consistency
 TOPIC_FORM_ANY: TopicForm
@@ -41,6 +42,7 @@ NAME_USE_FREE: NameUse
 NAME_USE_PENDING: NameUse
 NAME_USE_CURRENT: NameUse
 NAME_USE_FORMER: NameUse
+NAME_USE_RESTING: NameUse
 
 class ShardRequest(_message.Message):
     __slots__ = ("request_id", "shard_id", "shard_map_version", "timeout_ms", "trace_id", "takes_batches", "batch", "execute", "get", "list", "lookup", "assign", "grant", "move", "release", "drain", "unassign", "rebalance", "unit_count", "bulk_create", "follow", "topic_units", "cut", "mark_restore", "restore", "mark_drained", "attach_consumers", "detach_consumers", "use_topics", "record_loads", "set_capacity", "copy_slots", "release_slots", "get_outcomes", "get_name_use")

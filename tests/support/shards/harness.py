@@ -246,6 +246,11 @@ class LocalShard:
     ) -> pb.ShardResponse:
         return await self.call(SHARD, request, timeout_ms=timeout_ms)
 
+    async def call_slot(
+        self, _slot: int, request: pb.ShardRequest, *, timeout_ms: int
+    ) -> pb.ShardResponse:
+        return await self.call(SHARD, request, timeout_ms=timeout_ms)
+
     async def assign(self, request: pb.AssignRequest, *, timeout_ms: int) -> pb.AssignResponse:
         error = self.prepare_error if request.prepared else self.assign_error
         if error is not None:

@@ -15,6 +15,7 @@ from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import slot_of_id
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import AppliedPoint, Entry, GroupId
@@ -185,6 +186,10 @@ class World:
         self.before_close: Callable[[int], object] | None = None
         self.before_reopen: Callable[[int], object] | None = None
         self.before_outcomes: Callable[[int], object] | None = None
+        self.before_point: Callable[[str], object] | None = None
+        self.after_point: Callable[[str], object] | None = None
+        self.before_use: Callable[[str], object] | None = None
+        self.after_use: Callable[[str], object] | None = None
         self.post: Callable[[Delivery], Delivery] = _deliver
         self.outcomes_asked: list[int] = []
         """The shards that were asked for first outcomes."""
@@ -195,6 +200,9 @@ class World:
 
     def home(self, routing_key: str) -> ShardReplica:
         return self.shards[self.table.shard_for_key(routing_key)]
+
+    def home_of_slot(self, slot: int) -> ShardReplica:
+        return self.shards[self.table.shard_of(slot)]
 
     def home_of_topic(self, name: str) -> ShardReplica:
         return self.home(parse_topic(name).routing_key)
@@ -283,6 +291,23 @@ class World:
         )
         await _stand_in_the_way(self.after_read, source)
         return _rejected(result) or Parent(result.id, False)
+
+    async def point_name(
+        self, name: str, topic_id: str, *, effective: bool = False
+    ) -> Rejected | None:
+        await _stand_in_the_way(self.before_point, name)
+        order = pb.PointName(name=name, topic_id=topic_id)
+        result = await self.post(self.run(self.home_of_topic(name), pb.Command(point_name=order)))
+        await _stand_in_the_way(self.after_point, name)
+        return _rejected(result)
+
+    async def name_use(self, name: str, topic_id: str) -> pb.GetNameUseResponse:
+        await _stand_in_the_way(self.before_use, name)
+        home = self.home_of_slot(slot_of_id(topic_id))
+        request = pb.GetNameUseRequest(name=name, topic_id=topic_id)
+        response = await home.service.renaming.use(request)
+        await _stand_in_the_way(self.after_use, name)
+        return response
 
     async def topic_id(self, name: str) -> str:
         wanted = pb.ObjectName(kind=KIND_TOPIC, name=name)

@@ -41,6 +41,8 @@ HOP_S = 0.002
 LOST_AFTER_S = 1.0
 """After this the sender of a lost message knows that its connection broke."""
 
+_OVER = (MovePhase.DONE, MovePhase.TAKEN_BACK)
+
 T = TypeVar("T")
 OnStep = Callable[[str], None]
 
@@ -217,11 +219,13 @@ class SlotWorld(World):
 
     def home(self, routing_key: str) -> ShardReplica:
         """Return the shard that has the slot by its own record; A while none has."""
-        slot = slot_of(routing_key)
+        return self.home_of_slot(slot_of(routing_key))
+
+    def home_of_slot(self, slot: int) -> ShardReplica:
         for shard in (self.a, self.b):
             if shard.is_led and shard.state.slots.has(slot):
                 return shard
-        return self.shards[self.table.shard_for_key(routing_key)]
+        return self.shards[self.table.shard_of(slot)]
 
     # The network ------------------------------------------------------------------------------
 
@@ -299,6 +303,11 @@ class SlotWorld(World):
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def done(self) -> None:
+        """Return once every move that was planned is over."""
+        while any(each.phase not in _OVER for each in self.manager.moves.values()):
+            await asyncio.sleep(PUSH_EVERY_S)
 
     def close(self) -> None:
         for task in self._tasks:

@@ -246,7 +246,9 @@ def test_a_name_of_a_renamed_topic_is_found_by_the_slot_that_a_shard_named():
     view = ClusterView()
     view.apply(ClusterUpdate(shard_map=shard_map({1: ["a"], 2: ["b"]}, version=3)))
     key = "t/n/renamed"
-    home = next(slot for slot in range(SLOT_COUNT) if view.slot_table.owners[slot] != owner_of(view, key))
+    home = next(
+        slot for slot in range(SLOT_COUNT) if view.slot_table.owners[slot] != owner_of(view, key)
+    )
 
     view.learn_names({key: home})
 
@@ -267,4 +269,4 @@ def test_moved_names_max_names_are_remembered_and_the_oldest_is_forgotten():
     view.learn_names({"t/n/more": (slot_of("t/n/more") + 1) % SLOT_COUNT})
 
     assert not view.is_moved(keys[1])
-    assert view.is_moved(keys[0]) and view.is_moved(keys[2]) and view.is_moved("t/n/more")
+    assert all(map(view.is_moved, (keys[0], keys[2], "t/n/more")))
