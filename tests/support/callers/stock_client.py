@@ -137,6 +137,17 @@ class PulsarSystem:
             (created,) = client.create_topics([NewTopic(name, partitions=partitions)])
         assert created.is_created, created
 
+    def rename_topic(self, name: str, new_name: str, *, grace_ms: int) -> str:
+        """Rename a topic, effectively as ``create_topic``; return its id."""
+        endpoints = self.discovery_endpoints
+        with BlockingClient(endpoints, timeout_ms=ADMIN_TIMEOUT_MS, effective=True) as client:
+            return client.rename_topic(name, new_name, grace_ms=grace_ms).id
+
+    def topic_id(self, name: str) -> str:
+        """Return the id of the topic that a name leads to, "" if it leads to none."""
+        topic = self._admin.get_topic(name)
+        return "" if topic is None else topic.topic_id
+
     def create_shadow(self, name: str, source: str) -> None:
         """Create a shadow that its source lists, effectively as ``create_topic``."""
         endpoints = self.discovery_endpoints
