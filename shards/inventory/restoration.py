@@ -184,7 +184,8 @@ class _Batch:
         before = ""
         for item in self._items:
             value = item.WhichOneof("value")
-            name = "" if value is None else getattr(item, value).name
+            # A pointer has no name: it is no object.
+            name = "" if value is None else getattr(getattr(item, value), "name", "")
             if name != item.name or name <= before:
                 raise InvalidRequest(
                     f"names must ascend and be those of the objects, {item.name[:200]!r} is behind "
