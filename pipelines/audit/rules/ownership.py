@@ -25,7 +25,7 @@ TAKEN_OVER = (
     EPOCH_USED,
 )
 """Reasons to move an owned unit to another owner."""
-LEFT = ("topic_deleted", "idle", "unloaded", "segment_removed")
+LEFT = ("topic_deleted", "idle", "unloaded", "segment_removed", "renamed")
 """Reasons to unassign a unit."""
 
 

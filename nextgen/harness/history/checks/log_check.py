@@ -41,7 +41,7 @@ TAKEN_OVER = frozenset(
 """Reasons to move an owned unit to another owner."""
 
 TOPIC_DELETED = "topic_deleted"
-LEFT = frozenset({TOPIC_DELETED, "idle", "unloaded", "segment_removed"})
+LEFT = frozenset({TOPIC_DELETED, "idle", "unloaded", "segment_removed", "renamed"})
 """Reasons to unassign a unit."""
 
 

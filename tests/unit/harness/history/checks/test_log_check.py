@@ -51,7 +51,7 @@ RIGHT = (
             *(SESSION, CREATED, ASSIGNED, replace(UNASSIGNED, reason=reason)),
             replace(ASSIGNED, epoch=2),
         )
-        for reason in ("idle", "unloaded", "segment_removed")
+        for reason in ("idle", "unloaded", "segment_removed", "renamed")
     ),
     (SESSION, CREATED, ASSIGNED, RAISED, replace(MOVED, epoch=11)),
     (SESSION, CREATED, ASSIGNED, ENDED, replace(MOVED, reason="broker_lost")),
