@@ -810,7 +810,7 @@ _METADATA_MUTANTS = (
         (
             Edit(
                 MetadataWatch,
-                "_follow",
+                "hold",
                 'raise Overloaded(f"{len(self._names)} names are followed for brokers")',
                 "return",
             ),

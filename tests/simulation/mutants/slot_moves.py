@@ -262,7 +262,7 @@ MUTANTS = (
         "the-way-to-a-refused-move",
         "C13",
         "a shard without the slots that it was named for is not asked again",
-        (Edit(ShardRouter, "_follows", "self._link.view.forget_moves()", "pass"),),
+        (Edit(ShardRouter, "_follows", "view.forget_moves()", "pass"),),
         _ROUTING,
     ),
 )
