@@ -214,12 +214,14 @@ async def test_the_cut_says_where_the_shard_is(world: World) -> None:
 
     cut = await restoration(home).cut()
 
+    assert cut.HasField("slots_digest"), "a backup is of slots that are each at one shard"
     assert cut == pb.CutResponse(
         position=home.log.commit_position,
         least_epoch=LEAST_EPOCH,
         restore_id=BACKUP,
         restore_phase="begun",
         tenants=1,
+        slots_digest=cut.slots_digest,
     )
 
 
