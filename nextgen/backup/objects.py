@@ -13,7 +13,7 @@ from typing import Any
 from nextgen.backup.cut import Change, TailEvent, is_source
 from nextgen.client.scalable_topics.fold import LAYOUT_EVENTS, fold_events
 from nextgen.kernel.routing.shadows import shadow_source_of
-from protos.nextgen.v1.events_pb2 import Event
+from protos.nextgen.v1.events_pb2 import Event, TopicRenamed
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
     KIND_SCALABLE_TOPIC,
@@ -78,11 +78,22 @@ def key_of(event: Event) -> Key | None:
     return None if scope is None else (_SCOPES[scope], getattr(event, payload).name)
 
 
+def keys_of(event: Event) -> Sequence[Key]:
+    """Return all objects of a backup that ``event`` changes: of a rename both names."""
+    if event.WhichOneof("payload") == "topic_renamed":
+        renamed = event.topic_renamed
+        return ((KIND_TOPIC, renamed.name), (KIND_TOPIC, renamed.new_name))
+    key = key_of(event)
+    return () if key is None else (key,)
+
+
 def apply(item: Item, event: Event) -> None:
-    """Change ``item``, of the key of ``event``, as the event says."""
+    """Change ``item``, of a key of ``event``, as the event says."""
     payload = event.WhichOneof("payload") or ""
     message = getattr(event, payload)
-    if item.kind == KIND_SCALABLE_TOPIC:
+    if payload == "topic_renamed":
+        _rename(item, message)
+    elif item.kind == KIND_SCALABLE_TOPIC:
         _apply_to_layout(item, event)
     elif payload.endswith("_created"):
         _create(item, message, event.time_ms)
@@ -123,6 +134,22 @@ def _create(item: Item, created: Any, time_ms: int) -> None:
     else:
         value.topic_id, value.namespace_id = created.topic_id, created.namespace_id
         value.partitions, value.created_time_ms = created.partitions, time_ms
+
+
+def _rename(item: Item, renamed: TopicRenamed) -> None:
+    item.ClearField("topic")
+    if item.name != renamed.new_name:
+        return
+    topic = item.topic
+    topic.topic_id, topic.name = renamed.topic_id, renamed.new_name
+    topic.namespace_id, topic.partitions = renamed.namespace_id, renamed.partitions
+    topic.version, topic.created_time_ms = renamed.version, renamed.created_time_ms
+    for name, text in renamed.properties.items():
+        topic.properties[name] = text
+    if renamed.policies:
+        topic.policies.ParseFromString(renamed.policies)
+    topic.policies_version = renamed.policies_version
+    topic.former_names.extend(renamed.former_names)
 
 
 def _set_properties(value: Any, change: Any) -> None:
@@ -170,6 +197,7 @@ _SCOPE_OF = {
 EVENT_TYPES = (
     *_SCOPE_OF,
     *LAYOUT_EVENTS,
+    "topic_renamed",
     "policy_set",
     "policy_cleared",
     "parent_gate_closed",
@@ -197,6 +225,8 @@ def _changes(event: Event) -> Iterator[tuple[Change, str]]:
         yield Change.NEEDED, event.topic_created.namespace_id
         if source := shadow_source_of(event.topic_created.properties):
             yield Change.NEEDED, source
+    elif payload == "topic_renamed":
+        yield Change.NEEDED, event.topic_renamed.namespace_id
     elif payload == "tenant_deleted":
         yield Change.GONE, event.tenant_deleted.tenant_id
     elif payload == "namespace_deleted":

@@ -42,11 +42,18 @@ from nextgen.kernel.limits.bulk import (
     RESTORE_LAYOUTS_BYTES,
 )
 from nextgen.kernel.limits.inbound import GRPC_REQUEST_FIELDS_MAX
+from nextgen.kernel.routing.ids import is_id, slot_of_id
 from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
 from nextgen.kernel.routing.shadows import shadow_source_of
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.tasks.background import cancel_and_wait, join
-from protos.nextgen.v1.inventory_pb2 import KIND_SCALABLE_TOPIC, KIND_TOPIC, Item, Kind
+from protos.nextgen.v1.inventory_pb2 import (
+    KIND_SCALABLE_TOPIC,
+    KIND_TOPIC,
+    Item,
+    Kind,
+    TopicPointer,
+)
 from protos.nextgen.v1.shard_service_pb2 import (
     CutResponse,
     MarkRestoreRequest,
@@ -352,15 +359,29 @@ def batches_of(
     waiting: dict[int, _Batch] = defaultdict(lambda: _Batch(kind))
     sources = [objects_of(store, shard, kind) for shard in manifest.shards.values()]
     for item in heapq.merge(*sources, key=_name):
-        shard_id = table.shard_for_key(routing_key_of(item))
-        batch = waiting[shard_id]
-        size, fields = item.ByteSize(), fields_of(item)
-        if batch.items and not batch.has_room(size, fields):
-            yield shard_id, batch.items
-            batch = waiting[shard_id] = _Batch(kind)
-        batch.add(item, size, fields)
+        for shard_id, part in parts_of(item, table):
+            batch = waiting[shard_id]
+            size, fields = part.ByteSize(), fields_of(part)
+            if batch.items and not batch.has_room(size, fields):
+                yield shard_id, batch.items
+                batch = waiting[shard_id] = _Batch(kind)
+            batch.add(part, size, fields)
     for shard_id, batch in waiting.items():
         yield shard_id, batch.items
+
+
+def parts_of(item: Item, table: SlotTable) -> Iterator[tuple[int, Item]]:
+    """Yield what each shard gets of an object: a renamed topic goes to the home that its id names,
+    and the shard of its name gets a pointer to there (ADR 0172)."""
+    named = table.shard_for_key(routing_key_of(item))
+    if item.kind != KIND_TOPIC or not is_id(item.topic.topic_id):
+        yield named, item
+        return
+    home = table.owners[slot_of_id(item.topic.topic_id)]
+    yield home, item
+    if home != named:
+        pointer = TopicPointer(topic_id=item.topic.topic_id)
+        yield named, Item(kind=KIND_TOPIC, name=item.name, pointer=pointer)
 
 
 _name = attrgetter("name")

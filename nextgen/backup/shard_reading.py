@@ -23,7 +23,7 @@ from nextgen.backup.objects import (
     apply,
     forget_consumers,
     id_as_parent,
-    key_of,
+    keys_of,
     parents_of,
     tail_of,
 )
@@ -241,7 +241,7 @@ def changed_items(store: Store, shard: ShardSnapshot, cut: int) -> tuple[list[It
     """
     events = [event for event in shard.events if event.position <= cut]
     present: dict[Key, Item] = {}
-    touched = {key for event in events if (key := key_of(event)) is not None}
+    touched = {key for event in events for key in keys_of(event)}
     if touched:
         for items in read_pages(store, shard.file):
             for item in items:
@@ -250,8 +250,7 @@ def changed_items(store: Store, shard: ShardSnapshot, cut: int) -> tuple[list[It
     counts = Counter(shard.counts)
     counts.subtract(Counter(kind for kind, _ in present))
     for event in events:
-        key = key_of(event)
-        if key is not None:
+        for key in keys_of(event):
             apply(present.setdefault(key, Item(kind=key[0], name=key[1])), event)
     changed = [present[key] for key in sorted(present)]
     for item in changed:

@@ -17,6 +17,7 @@ from nextgen.kernel.errors import InvalidRequest, Refused, StaleShardMap
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.limits.bulk import RESTORE_ITEMS_BYTES_MAX, RESTORE_ITEMS_MAX
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import is_id
 from nextgen.kernel.routing.names import InvalidName, parse_namespace, parse_tenant, parse_topic
 from nextgen.kernel.routing.slots import slots_digest
 from nextgen.replication.ports import Commit
@@ -39,9 +40,11 @@ from shards.domain.scalable import restore as scalable_restore
 from shards.domain.shard import MarkRestore, RestorePhase
 from shards.domain.states import StateKind
 from shards.inventory.bulk_turns import BulkTurns
+from shards.inventory.renames.pointers import pointed
 from shards.inventory.shadows.restoration import RestoredSources
 from shards.inventory.topic_bounds import TopicBounds
 from shards.state.shard_state import ShardState
+from shards.state.topic_names import home_slot_of
 from shards.wire.event import DomainEvent
 from shards.wire.inventory import namespace_state, tenant_state, topic_state
 from shards.wire.scalable import scalable_topic_state
@@ -155,7 +158,7 @@ class _Batch:
 
     def __init__(self, state: ShardState, items: Sequence[Item]) -> None:
         self.time_ms = state.now_ms()
-        self.size = len(items)
+        self.size = sum(not item.HasField("pointer") for item in items)
         self.created = 0
         self.births: list[DomainEvent] = []
         """Topics without properties and policies, each by one event."""
@@ -184,8 +187,10 @@ class _Batch:
         before = ""
         for item in self._items:
             value = item.WhichOneof("value")
-            # A pointer has no name: it is no object.
-            name = "" if value is None else getattr(getattr(item, value), "name", "")
+            if value == "pointer":
+                name = item.name
+            else:
+                name = "" if value is None else getattr(getattr(item, value), "name", "")
             if name != item.name or name <= before:
                 raise InvalidRequest(
                     f"names must ascend and be those of the objects, {item.name[:200]!r} is behind "
@@ -215,7 +220,7 @@ class _Batch:
         reads = self._state.reads
         for item in self._items:
             wanted = tenant_state(item.tenant)
-            self._check(parse_tenant(wanted.name), wanted.name)
+            self._check(parse_tenant(wanted.name), wanted.name, slot_of(wanted.name))
             self._take(restore.restore_tenant(reads.load_tenant(wanted.name), wanted))
 
     def _decide_namespaces(self) -> None:
@@ -224,7 +229,7 @@ class _Batch:
         for item in self._items:
             wanted = namespace_state(item.namespace)
             name = parse_namespace(wanted.name)
-            self._check(name.text, wanted.name)
+            self._check(name.text, wanted.name, slot_of(name.text))
             decision = restore.restore_namespace(reads.load_namespace(wanted.name), wanted)
             self._open(opened, ParentKind.TENANT, name.tenant, wanted.tenant_id)
             self._take(decision)
@@ -235,9 +240,15 @@ class _Batch:
         existing = state.scans.existing_topics([item.name for item in self._items])
         opened: set[str] = set()
         for item in self._items:
+            if item.HasField("pointer"):
+                self._point(item)
+                continue
             wanted = topic_state(item.topic)
             name = parse_topic(wanted.name)
-            self._check(name.base_text, wanted.name, name.routing_key)
+            home, named = home_slot_of(wanted.topic_id, name), slot_of(name.routing_key)
+            self._check(name.base_text, wanted.name, home)
+            if home != named and self._owned[named]:
+                self.others.extend(pointed(state, wanted.name, wanted.topic_id))
             before = state.reads.load_topic(wanted.name) if wanted.name in existing else None
             decision = restore.restore_topic(before, wanted, name, self.time_ms)
             namespace = name.namespace_text
@@ -246,11 +257,19 @@ class _Batch:
             if self._take(decision, self.births if is_plain else self.others):
                 self.added[namespace] += 1
 
+    def _point(self, item: Item) -> None:
+        """Have the name of a renamed topic lead to its home."""
+        name = parse_topic(item.name)
+        self._check(name.base_text, item.name, slot_of(name.routing_key))
+        if not is_id(item.pointer.topic_id):
+            raise InvalidRequest(f"the pointer of {item.name[:200]} has no topic's id")
+        self.others.extend(pointed(self._state, item.name, item.pointer.topic_id))
+
     def _decide_layouts(self, least_epoch: int) -> None:
         reads = self._state.reads
         for item in self._items:
             name = parse_topic(item.name)
-            self._check(name.base_text, item.name, name.routing_key)
+            self._check(name.base_text, item.name, slot_of(name.routing_key))
             try:
                 wanted = scalable_topic_state(item.scalable_topic)
             except ValueError as error:
@@ -266,10 +285,9 @@ class _Batch:
                 )
             )
 
-    def _check(self, canonical: str, name: str, routing_key: str = "") -> None:
+    def _check(self, canonical: str, name: str, slot: int) -> None:
         if canonical != name:
             raise InvalidRequest(f"{name[:200]!r} is not as {canonical!r} is spelled out")
-        slot = slot_of(routing_key or name)
         if not self._owned[slot]:
             raise StaleShardMap(
                 f"shard {self._state.shard_id} does not have slot {slot}",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nextgen.backup.cut import Change
 from nextgen.backup.errors import BackupUnusable, RestoreRefused
 from nextgen.backup.files import ItemsWriter, read_pages
 from nextgen.backup.manifest import (
@@ -25,7 +26,7 @@ from nextgen.backup.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from nextgen.backup.objects import apply
+from nextgen.backup.objects import apply, tail_of
 from nextgen.backup.restore import (
     BEGUN,
     ENDED,
@@ -35,6 +36,7 @@ from nextgen.backup.restore import (
     fields_of,
     objects_of,
     open_backup,
+    parts_of,
     sources_of,
 )
 from nextgen.backup.run import check_free
@@ -54,17 +56,21 @@ from nextgen.kernel.limits.bulk import (
     RESTORE_ITEMS_MAX,
     RESTORE_LAYOUTS_BYTES,
 )
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import mint_id
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1.events_pb2 import (
     Event,
     LayoutChanged,
+    OldName,
     PolicySet,
     ScalableConsumerRegistered,
     ScalableTopicDeleted,
     TopicCreated,
     TopicDeleted,
     TopicPropertiesSet,
+    TopicRenamed,
 )
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -75,6 +81,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Namespace,
     Tenant,
     Topic,
+    TopicPointer,
 )
 from protos.nextgen.v1.layouts_pb2 import (
     ScalableConsumer,
@@ -279,6 +286,68 @@ def test_layouts_go_in_small_batches_and_a_large_one_alone(tmp_path: Path) -> No
     each = small[0].ByteSize()
     assert len(first[0]) == RESTORE_LAYOUTS_BYTES // each
     assert all(fields_of(item) * 2 >= item.ByteSize() - 1 for item in small)
+
+
+def test_a_rename_behind_a_snapshot_changes_both_names(tmp_path: Path) -> None:
+    snapshot = snapshot_of(open_store(tmp_path), 1, [[topic(1), topic(2)]])
+    old, new = topic(1).name, "persistent://acme/bills/b"
+    renamed = TopicRenamed(
+        name=old,
+        topic_id="id-1",
+        new_name=new,
+        namespace_id="n2",
+        former_names=[OldName(name=old, until_ms=99)],
+        partitions=3,
+        properties={"a": "b"},
+        version=5,
+        created_time_ms=77,
+        policies=Policies(message_ttl_ms=5).SerializeToString(),
+        policies_version=4,
+    )
+    snapshot.events = [
+        Event(position=11, topic_renamed=renamed),
+        Event(position=12, topic_created=created(1)),
+    ]
+
+    changed, counts = changed_items(open_store(tmp_path), snapshot, 12)
+    changed_before, before = changed_items(open_store(tmp_path), snapshot, 11)
+
+    found = {item.name: item for item in changed}
+    assert found[old].topic.topic_id == "id-1"
+    assert found[new].topic == Topic(
+        topic_id="id-1",
+        name=new,
+        namespace_id="n2",
+        partitions=3,
+        properties={"a": "b"},
+        version=5,
+        created_time_ms=77,
+        policies=Policies(message_ttl_ms=5),
+        policies_version=4,
+        former_names=[OldName(name=old, until_ms=99)],
+    )
+    assert counts.topics == 3
+    assert before.topics == 2
+    assert tail_of(snapshot.events)[0].changes == ((Change.NEEDED, "n2"),)
+    assert [item.name for item in changed_before if item.WhichOneof("value")] == [new]
+
+
+def test_a_renamed_topic_goes_to_its_home_and_its_name_gets_a_pointer(tmp_path: Path) -> None:
+    owners = tuple([1 + slot % 2 for slot in range(16_384)])
+    table = SlotTable(9, owners)
+    item = topic(1)
+    slot = slot_of(item.name.removeprefix("persistent://"))
+    there, elsewhere = mint_id(slot, bytes(10)), mint_id((slot + 1) % 16_384, bytes(10))
+
+    item.topic.topic_id = there
+    assert list(parts_of(item, table)) == [(owners[slot], item)]
+
+    item.topic.topic_id = elsewhere
+    pointer = Item(kind=KIND_TOPIC, name=item.name, pointer=TopicPointer(topic_id=elsewhere))
+    assert list(parts_of(item, table)) == [(3 - owners[slot], item), (owners[slot], pointer)]
+
+    item.topic.topic_id = mint_id((slot + 2) % 16_384, bytes(10))
+    assert list(parts_of(item, table)) == [(owners[slot], item)], "its home makes the pointer"
 
 
 def test_a_topic_that_came_again_has_nothing_of_the_one_before() -> None:

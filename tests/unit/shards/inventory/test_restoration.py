@@ -27,6 +27,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     Namespace,
     Tenant,
     Topic,
+    TopicPointer,
 )
 from protos.nextgen.v1.layouts_pb2 import ScalableSubscription, ScalableTopic, TopicSegment
 from shards.domain.life import Life
@@ -116,6 +117,42 @@ async def test_objects_come_with_their_ids_policies_and_properties(world: World)
     assert (tenant.tenant_id, namespace.namespace_id) == (id_at("acme"), id_at(NAMESPACE))
     assert (first.topic_id, first.partitions) == (id_at(plain), 3)
     assert second.topic_id == id_at(rich, 2)
+
+
+async def test_a_renamed_topic_comes_to_its_home_and_its_name_leads_there(world: World) -> None:
+    named, home = world.shards[1], world.shards[2]
+    name, old = next(names_in(world, 1, NAMESPACE)), next(names_in(world, 2, NAMESPACE))
+    renamed = topic_item(name, topic_id=id_at(old))
+    pointer = Item(kind=KIND_TOPIC, name=name, pointer=TopicPointer(topic_id=id_at(old)))
+
+    assert await restore(home, [renamed]) == (1, 0)
+    assert await restore(named, [pointer]) == (0, 0)
+    position = named.state.position
+    assert await restore(home, [renamed]) == (0, 1)
+    assert await restore(named, [pointer]) == (0, 0)
+
+    assert named.state.position == position
+    topic, found = home.state.reads.load_topic(name), named.state.names.pointer(name)
+    assert topic is not None
+    assert found is not None
+    assert topic.topic_id == found.topic_id == id_at(old)
+    assert named.state.reads.load_topic(name) is None
+    with pytest.raises(StaleShardMap):
+        await restore(named, [renamed])
+    with pytest.raises(InvalidRequest, match="no topic's id"):
+        await restore(named, [Item(kind=KIND_TOPIC, name=name, pointer=TopicPointer())])
+
+
+async def test_a_name_in_the_slots_of_its_home_leads_there_too(world: World) -> None:
+    shard = world.shards[1]
+    names = names_in(world, 1, NAMESPACE)
+    name, old = next(names), next(names)
+
+    assert await restore(shard, [topic_item(name, topic_id=id_at(old))]) == (1, 0)
+
+    found = shard.state.names.pointer(name)
+    assert found is not None
+    assert found.topic_id == id_at(old)
 
 
 async def test_a_repetition_finds_everything_existing(world: World) -> None:
