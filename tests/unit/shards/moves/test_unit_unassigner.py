@@ -66,7 +66,7 @@ async def test_a_unit_leaves_its_broker_and_is_assigned_again_by_its_next_lookup
     ended = event.topic_unassigned
     assert (ended.name, ended.epoch, ended.reason) == (topic, 1, "unloaded")
     assert shard.leader.state.reads.used_units(answer.session_id) == 0
-    assert departures(shard) == {"idle": 0, "unloaded": 1, "topic_deleted": 0}
+    assert departures(shard) == {"idle": 0, "renamed": 0, "unloaded": 1, "topic_deleted": 0}
     (again,) = await shard.lookup(topic)
     assert (again.broker_id, again.epoch) == ("broker-1", 2)
 
@@ -242,7 +242,7 @@ async def test_units_that_left_for_being_idle_give_their_capacity_back(shard: Ha
     await asyncio.sleep(2 * LEASE_UNUSED_MS / 1_000 + 60)
 
     assert all(each.unassigned for each in outcomes)
-    assert departures(shard) == {"idle": 600, "unloaded": 0, "topic_deleted": 0}
+    assert departures(shard) == {"idle": 600, "renamed": 0, "unloaded": 0, "topic_deleted": 0}
     last = shard.cluster.lease_requests[-1]
     assert [use.units_used for use in last.uses] == [0]
     assert last.returns

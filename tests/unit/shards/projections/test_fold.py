@@ -55,9 +55,9 @@ def test_a_history_with_every_event_gives_the_states_it_tells_of(view):
 def test_sums_are_what_is_there(view):
     view.apply(entries_of([[record_of(HISTORY)]]))
 
-    assert states_in(view, StateKind.USAGE, "s-1", "s-2") == {"s-1": None, "s-2": 2}
+    assert states_in(view, StateKind.USAGE, "s-1", "s-2") == {"s-1": None, "s-2": 3}
     totals = states_in(view, StateKind.TOTAL, "tenant", "namespace", "topic", "scalable_topic")
-    assert totals == {"tenant": 1, "namespace": 2, "topic": 6, "scalable_topic": 2}
+    assert totals == {"tenant": 1, "namespace": 2, "topic": 8, "scalable_topic": 2}
 
 
 def test_nothing_is_kept_of_the_units_of_a_deleted_topic(view):
