@@ -20,12 +20,19 @@ _OF_PRESENT = ("seek_scalable_subscription", "delete_scalable_subscription")
 async def adopt_unknown(dependencies: WorkDependencies, request: pb.ExecuteRequest) -> None:
     """Have the subscriptions that commands of ``request`` need and that brokers alone know.
 
+    A command that comes again gets its first outcome. It must not bring back for good what it has
+    deleted: a client may have made the cursor anew since.
+
     Raises:
         MetadataError: A broker did not answer, or leadership moved. Nothing of the request is done.
     """
-    for command in request.commands:
+    wanted = [each for each in request.commands if each.WhichOneof("body") in _OF_PRESENT]
+    if not wanted:
+        return
+    known = dependencies.state.outcomes.find([each.command_id for each in wanted])
+    for command in wanted:
         kind = command.WhichOneof("body")
-        if kind in _OF_PRESENT:
+        if not command.command_id or command.command_id not in known:
             body = getattr(command, kind)
             await _adopt(dependencies, body.name, body.subscription)
 

@@ -301,6 +301,27 @@ async def test_a_subscription_that_clients_made_is_deleted_from_all_segments(
     assert not shard.topic.subscriptions
 
 
+@run_by(in_scalable_shard, segments=2)
+async def test_a_deletion_that_comes_again_makes_no_subscription_of_what_clients_made_since(
+    shard: ScalableShard,
+) -> None:
+    shard.segments.ledger("s1").cursors["queue"] = 7
+    body = pb.DeleteScalableSubscription(name=NAME, subscription="queue")
+    once = await shard.harness.execute(
+        command_id=b"the same command", delete_scalable_subscription=body
+    )
+    assert not once.rejection_code
+    shard.segments.ledger("s1").cursors["queue"] = 0
+
+    again = await shard.harness.execute(
+        command_id=b"the same command", delete_scalable_subscription=body
+    )
+
+    assert not again.rejection_code
+    assert not shard.topic.subscriptions
+    assert cursors(shard, "s0", "s1") == [{}, {"queue": 0}]
+
+
 @run_by(in_scalable_shard)
 async def test_a_subscription_that_no_broker_has_is_not_found(shard: ScalableShard) -> None:
     result = await shard.unsubscribe("absent")
