@@ -213,7 +213,7 @@ class LinkedHomes:
         self._shared = SharedHomeStreams(lambda shard_id: self._open(shard_id, controllers_id))
 
     def home_of(self, kind: Kind, name: str, object_id: str = "") -> int:
-        # Not by what a former shard said: the one that it named may not have the object yet.
+        # By the map alone. A refusal may name a new owner that has not adopted the slot yet.
         table = self._link.view.map_table
         if table is None:
             raise Unavailable("no shard map is known here yet")

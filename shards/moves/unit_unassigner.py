@@ -180,7 +180,7 @@ class UnitUnassigner:
 
 
 def _retrieve(done: asyncio.Future[None]) -> None:
-    """Mark the exception as retrieved: nobody waits for it."""
+    """Mark the exception as retrieved: no task awaits this future."""
     if not done.cancelled():
         done.exception()
 

@@ -92,8 +92,9 @@ def _answer_as_asked(asked: ShardRequest, response: ShardResponse) -> None:
 
 
 def _say_what_lacks(request: ShardRequest, names: TopicNames, refusal: StaleShardMap) -> None:
-    """Have the refusal of ``request`` name all keys for which the shard does not answer: whoever
-    was led here by one of them goes by its hash."""
+    """Add to ``refusal`` the hash slot of each name in ``request`` that this shard does not serve.
+
+    A router that had learned another slot for such a name forgets it."""
     for routing_key, slot in names.lacking(_names(request)).items():
         refusal.moved_names.setdefault(routing_key, slot)
     for command in request.execute.commands:

@@ -52,7 +52,7 @@ class _Node:
     ended: dict[int, Member] = field(default_factory=dict)
     """Attachments that later ones replaced, until the node detaches them."""
     is_known: bool = False
-    """Whether the node was told of all that it has to attach."""
+    """False until an answer has had the node attach all its consumers anew."""
 
 
 @dataclass(frozen=True, slots=True)

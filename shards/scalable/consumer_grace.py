@@ -112,8 +112,11 @@ class ConsumerGrace:
         self._task = keep("consumer_grace", self._run)
 
     def slots_coming(self, is_of: Callable[[str], bool]) -> None:
-        """Forget what was said of consumers whose topics come to this shard, by their routing keys.
-        CALL it in the step of the loop that proposes to have them."""
+        """Forget earlier attachments of consumers whose topics this shard adopts.
+
+        ``is_of`` tells by a topic's routing key. CALL it in the step of the loop that proposes the
+        adoption.
+        """
         self._attachments.forget(lambda topic: is_of(topic.partition("://")[2]))
 
     def look_again(self) -> None:

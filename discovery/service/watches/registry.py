@@ -268,7 +268,7 @@ class WatchRegistry:
 
     def _shares(self, scope: WatchScope) -> Mapping[int, Share]:
         view = self._directory.view
-        # Not by what a former shard said: the one that it named may not have the objects yet.
+        # By the map alone. A refusal may name a new owner that has not adopted the slot yet.
         table = view.map_table
         if table is None:
             raise Unavailable("no shard map is known here yet")

@@ -319,7 +319,8 @@ class ShardRouter:
                 ranges = ((slot, slot),)
             view.learn_move(ranges, error.moved_to, attempts.shard_map_version)
         elif not is_elsewhere:
-            # What it was said to have got may have been taken back, which no map tells.
+            # A move that this shard was named as the target of may have been taken back since.
+            # The map does not change then, so the learned owners are dropped.
             view.forget_moves()
             return False
         if key is None:

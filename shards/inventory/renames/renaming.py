@@ -271,7 +271,7 @@ class TopicRenaming:
         policies: PoliciesByNamespace,
         uses: NameUses,
     ) -> Answer:
-        """Decide by what is there after all waits, and propose; awaits nothing."""
+        """Decide the rename by the present state and propose it, without an await in between."""
         state, new_name = self._state, command.new_name
         before = self._topic(command)
         if isinstance(before, Answer):

@@ -49,7 +49,7 @@ async def refusal_of(work: Any) -> str:
 async def test_topics_are_renamed_into_another_tenant_and_found_by_each_name(tmp_path) -> None:
     """1. Topics are renamed while watches see it. 2. What they are is theirs by the new name, and
     they are found by the former one. 3. Former names are taken, and lead nowhere without a grace.
-    4. Who asks why is told the whole history."""
+    4. ``topics why`` shows the topic's history under all its names."""
     async with running_cluster(tmp_path, SIZE) as cluster:
         endpoints = cluster.plan.discovery_endpoints
         async with Client(endpoints, timeout_ms=20_000, effective=True) as client:

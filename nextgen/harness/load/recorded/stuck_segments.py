@@ -26,8 +26,8 @@ class StuckSegment:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """``more`` segments are not told. ``gone``: messages that are missing of segments which are not
-    in the layout."""
+    """Segments of a subscription with missing messages. ``more``: how many are not in ``told``.
+    ``gone``: missing messages of segments that the layout no longer has."""
 
     condition: str
     told: tuple[StuckSegment, ...]

@@ -580,7 +580,7 @@ class TwoShards:
 
 @run_by(in_shard)
 async def test_a_new_map_is_enough_for_consumers_to_follow_their_topics(shard: Harness) -> None:
-    """The former shard refuses nothing, as nothing is said there but that the node lives."""
+    """The former shard gets empty renewals only, which name no consumer that it could refuse."""
     node = Node(shard)
     shards = TwoShards(shard, node)
     await new_topic(shard)

@@ -20,7 +20,7 @@ COMMAND_ID = bytes(range(16))
 
 
 class World:
-    """One shard, which has the topic, and refuses what it is told to."""
+    """The topic's shard; it rejects commands with the code that a test sets."""
 
     def __init__(self) -> None:
         self.commands: list[shard_pb.ExecuteRequest] = []
