@@ -38,6 +38,7 @@ from protos.nextgen.v1.cluster_service_pb2 import Hello
 from shards.adapters import broker_session_servicer, shard_servicer
 from shards.adapters.broker_session_servicer import BrokerSessionServicer
 from shards.adapters.cluster import LinkCapacity, LinkDirectory, LinkQuotas, LinkReports
+from shards.adapters.joined_reads import JoinedReads
 from shards.adapters.loop_clock import LoopClock
 from shards.adapters.node_collector import NodeCollector
 from shards.adapters.raft_groups import RaftGroups
@@ -202,6 +203,7 @@ def _leader_dependencies(
     choices = random.Random()
     directory, clock = LinkDirectory(link), LoopClock()
     controllers_id = topic_controllers_id(config.node_id, os.urandom(4).hex())
+    homes, metadata = LinkedHomes(link, controllers_id), RoutedMetadata(router)
     return LeaderDependencies(
         node_id=config.node_id,
         directory=directory,
@@ -209,8 +211,9 @@ def _leader_dependencies(
         controllers=RoutedTopicControllers(router),
         capacity=LinkCapacity(link, metrics),
         quotas=LinkQuotas(link),
-        metadata=RoutedMetadata(router),
-        homes=LinkedHomes(link, controllers_id),
+        metadata=metadata,
+        tenancy=JoinedReads(metadata, homes),
+        homes=homes,
         controllers_id=controllers_id,
         parents=RoutedParents(router, link.view),
         reports=LinkReports(link),

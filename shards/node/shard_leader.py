@@ -91,6 +91,8 @@ class LeaderDependencies:
     capacity: CapacitySource
     quotas: Quotas
     metadata: MetadataReader
+    tenancy: MetadataReader
+    """Reads tenants and namespaces for topic controllers, all of the node together."""
     homes: HomeShards
     controllers_id: str
     """The subscriber id of all topic controllers of the node: see ``subscriber_ids``."""
@@ -159,7 +161,7 @@ class ShardLeader:
         self.policies = PlacementPolicies(
             dependencies.controllers_id,
             dependencies.homes,
-            dependencies.metadata,
+            dependencies.tenancy,
             dependencies.clock,
             self.state.proposer.confirm,
         )

@@ -189,6 +189,11 @@ included."""
 RULES_ATTEMPT_MS = 1_000
 """Time-out of one attempt of that read, so that its result is still fresh enough to be used."""
 
+READ_ROUND_MS = 50
+"""A read of tenants and namespaces waits this long at most for the one of the same node before it
+to come back, so that all who ask meanwhile are answered by one. A home shard that is slow or absent
+has twenty of them in a second, whatever waits."""
+
 LEASE_EXPIRY_MARGIN_MS = 10_000
 """Milliseconds beyond a lease's life after which units of a silent shard are freed: more than the
 drift between two clocks, and than a delayed answer stays valid."""

@@ -493,6 +493,7 @@ class Harness:
             capacity=self.cluster,
             quotas=self.cluster,
             metadata=self.others,
+            tenancy=self.others,
             homes=homes or SilentHomes(),
             controllers_id=CONTROLLERS,
             parents=RoutedParents(self.others, self.cluster_view),  # type: ignore[arg-type]

@@ -150,6 +150,7 @@ class World:
             capacity=cluster,
             quotas=cluster,
             metadata=others,
+            tenancy=others,
             homes=SilentHomes(),
             controllers_id=CONTROLLERS,
             parents=RoutedParents(cast(Any, others), self.link.view),
