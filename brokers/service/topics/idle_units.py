@@ -53,7 +53,6 @@ class IdleUnits:
         self._clock = clock
         self._service_ms = service_ms
         self._has_upkeep = has_upkeep
-        self._shortest_ms = 0
         self._since_ms: dict[UnitKey, tuple[int, int]] = {}
         """By unit: the epoch, and since when the unit has been idle in it."""
 
@@ -71,21 +70,18 @@ class IdleUnits:
 
     @property
     def pause_ms(self) -> int:
-        """Time until the next round: shorter if a unit may be idle for less than some rounds."""
-        quarter_ms = (self._shortest_ms or IDLE_LOOK_MS * 4) // 4
-        return max(IDLE_LOOK_MS_MIN, min(IDLE_LOOK_MS, quarter_ms))
+        """Time until the next round: a millisecond for each unit that it checks."""
+        return max(IDLE_LOOK_MS_MIN, min(IDLE_LOOK_MS, len(self._holding().assignments)))
 
     async def look(self) -> None:
         """Check all units once, and report those that were idle for long enough."""
         now_ms = self._clock()
         holding = self._holding()
         idle: list[Assignment] = []
-        service_ms, shortest_ms = self._service_ms(), 0
+        service_ms = self._service_ms()
         unused: dict[UnitKey, tuple[int, int]] = {}
         for number, unit in enumerate(tuple(holding.assignments.values()), start=1):
             idle_time_ms = _idle_time_ms(holding, unit, service_ms)
-            if idle_time_ms:
-                shortest_ms = min(shortest_ms or idle_time_ms, idle_time_ms)
             if len(idle) < IDLE_UNITS_PER_MESSAGE_MAX:
                 since = self._unused_since(unit, now_ms) if idle_time_ms else None
                 if since is not None:
@@ -96,7 +92,7 @@ class IdleUnits:
                 unused[unit.key] = self._since_ms[unit.key]
             if number % _UNITS_PER_STEP == 0:
                 await asyncio.sleep(0)
-        self._since_ms, self._shortest_ms = unused, shortest_ms
+        self._since_ms = unused
         if idle:
             _logger.info("units are idle", units=len(idle))
             self._report(idle)

@@ -122,20 +122,16 @@ async def test_upkeep_is_asked_about_only_where_a_unit_is_about_to_leave():
 
 
 @pytest.mark.parametrize(
-    ("shortest_ms", "pause_ms"),
+    ("units", "pause_ms"),
     [
-        (0, IDLE_LOOK_MS),
-        (4 * IDLE_LOOK_MS + 4, IDLE_LOOK_MS),
-        (IDLE_LOOK_MS, IDLE_LOOK_MS // 4),
-        (1, IDLE_LOOK_MS_MIN),
+        (0, IDLE_LOOK_MS_MIN),
+        (IDLE_LOOK_MS_MIN + 1, IDLE_LOOK_MS_MIN + 1),
+        (IDLE_LOOK_MS + 1, IDLE_LOOK_MS),
     ],
 )
-async def test_a_short_idle_time_has_units_looked_at_more_often(shortest_ms, pause_ms):
+def test_fewer_units_are_looked_at_more_often(units, pause_ms):
     world = World()
-    world.assign("some", topic_ms=shortest_ms)
-    world.assign("other", topic_ms=99 * MINUTE_MS)
-
-    await world.look()
+    world.holding.assignments = dict.fromkeys(range(units))
 
     assert world.idle.pause_ms == pause_ms
 
