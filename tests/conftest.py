@@ -1,6 +1,7 @@
 """What holds for every test: markers by folder, seeds, and Hypothesis without a stopwatch."""
 
 import faulthandler
+import functools
 import gc
 import logging
 import os
@@ -13,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 import structlog
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
@@ -55,6 +57,9 @@ settings.register_profile(
     "explore", settings.get_profile("here"), derandomize=False, max_examples=1_000
 )
 settings.load_profile("here")
+
+# Typer makes Click's commands of a program at each call: a fifth of a second for all of ours.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 _configure = structlog.configure
 
