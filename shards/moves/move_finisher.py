@@ -24,6 +24,7 @@ from shards.assignment.broker_sync import BrokerSync, Placed
 from shards.assignment.shard_units import ShardUnits
 from shards.domain.assignment import Assignment
 from shards.domain.renames.names import FormerName
+from shards.domain.slot_moves.keys import slot_of_unit
 from shards.domain.states import StateKind
 from shards.moves.recent_moves import recent_moves
 from shards.ports import BrokerDirectory
@@ -87,10 +88,10 @@ class MoveFinisher:
         """The old owners of what is being finished."""
 
     def is_finishing(self, is_of: Callable[[str], bool]) -> bool:
-        """Return whether a unit of which ``is_of`` is true, by its name, may have to be released
-        yet."""
+        """Return whether a unit of which ``is_of`` is true, by its topic's id, may have to be
+        released yet."""
         return not self._has_recovered or any(
-            is_of(owner.name) for owners in self._unfinished for owner in owners
+            is_of(owner.topic_id) for owners in self._unfinished for owner in owners
         )
 
     async def hand_over(self, group: Sequence[UnfinishedMove]) -> MetadataError | None:
@@ -110,8 +111,12 @@ class MoveFinisher:
         deleted = await self._deleted(
             [owner for move in moves if move.is_deletion for owner in move.old_owners]
         )
-        ended = {(KIND_ASSIGNMENT, owner.name) for move in moves for owner in move.old_owners}
-        await self._effective.wait_assigned(max(move.position for move in moves), ended)
+        owners = [owner for move in moves for owner in move.old_owners]
+        await self._effective.wait_assigned(
+            max(move.position for move in moves),
+            {(KIND_ASSIGNMENT, owner.name) for owner in owners},
+            {slot for owner in owners if (slot := slot_of_unit(owner.topic_id)) is not None},
+        )
         try:
             await self._sync.release(
                 [

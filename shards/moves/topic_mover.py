@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nextgen.kernel.errors import Definite, InvalidRequest, MetadataError, ProposalLost
 from nextgen.kernel.events.decider import Rejected, RejectionCode
@@ -34,6 +34,11 @@ _ANSWER_MARGIN_MS = 20
 """A batch returns its partial answers this long before its deadline, rather than failing."""
 
 
+class _UnderWay(NamedTuple):
+    topic_id: str
+    done: asyncio.Future[None]
+
+
 class TopicMover:
     """Moves of one shard's units, for one term."""
 
@@ -53,8 +58,8 @@ class TopicMover:
         self._answers = units.answers
         self._targets = targets
         self._handover = handover
-        self._under_way: dict[str, asyncio.Future[None]] = {}
-        self._is_held: Callable[[str], bool] = lambda _text: False
+        self._under_way: dict[str, _UnderWay] = {}
+        self._is_held: Callable[[str], bool] = lambda _topic_id: False
         self._held_until_s = 0.0
 
     def __repr__(self) -> str:
@@ -66,13 +71,14 @@ class TopicMover:
         return len(self._under_way)
 
     def hold(self, is_held: Callable[[str], bool], until_s: float) -> None:
-        """Begin no move of units of which ``is_held`` is true, by their names, until a time of the
-        loop: their slots are about to go to another shard."""
+        """Begin no move of units of which ``is_held`` is true, by their topic's id, until a time of
+        the loop: their slots are about to go to another shard."""
         self._is_held, self._held_until_s = is_held, until_s
 
     def is_moving(self, is_of: Callable[[str], bool]) -> bool:
-        """Return whether a unit of which ``is_of`` is true is in a move that is not over."""
-        return any(map(is_of, self._under_way))
+        """Return whether a unit of which ``is_of`` is true, by its topic's id, is in a move that is
+        not over."""
+        return any(is_of(each.topic_id) for each in self._under_way.values())
 
     async def move(
         self,
@@ -106,7 +112,9 @@ class TopicMover:
         )
         if planned:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._under_way.update((move.text, done) for move in planned)
+            self._under_way.update(
+                (move.text, _UnderWay(move.topic.topic_id, done)) for move in planned
+            )
             self._units.tasks.run(self._carry_out(planned, answers, done))
             left = max(0.0, deadline - asyncio.get_running_loop().time())
             await asyncio.wait((done,), timeout=left)
@@ -131,7 +139,8 @@ class TopicMover:
         return []
 
     def _in_progress(self, text: str) -> tuple[asyncio.Future[Any] | None, ...]:
-        return self._units.flights.get(text), self._under_way.get(text)
+        under_way = self._under_way.get(text)
+        return self._units.flights.get(text), None if under_way is None else under_way.done
 
     def _check_served(self, name: TopicName, topic: Topic | None) -> Rejected | None:
         """Return why a unit stays. A segment that left the layout is removed where it is."""
@@ -153,7 +162,7 @@ class TopicMover:
         planned: list[PlannedMove] = []
         loaded = self._units.reads.load(list(names.values()))
         for (text, name), (topic, assignment) in zip(names.items(), loaded, strict=True):
-            if is_holding and self._is_held(text):
+            if is_holding and topic is not None and self._is_held(topic.topic_id):
                 why = f"{text} is about to be served by another shard"
                 answers[text] = self._answers.rejected(text, RejectionCode.NO_BROKER, why)
                 continue

@@ -15,7 +15,6 @@ from nextgen.client.routing.write_admission import DEFAULT_BOUNDS, WriteAdmissio
 from nextgen.kernel.errors import NotLeader, StaleShardMap
 from nextgen.kernel.limits.scalable import SCALABLE_CONSUMER_GRACE_MS
 from nextgen.kernel.limits.snapshot import QUIESCE_MS_MAX
-from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.replication.ports import ReplicatedLog
 from nextgen.tasks.background import start
@@ -29,7 +28,7 @@ from shards.assignment.topic_controller import TopicController
 from shards.assignment.unit_placer import UnitPlacer
 from shards.assignment.unit_planner import UnitPlanner
 from shards.domain.assignment import REASON_RENAMED, REASON_TOPIC_DELETED, Assignment
-from shards.domain.slot_moves.keys import is_of_slots
+from shards.domain.slot_moves.keys import is_at_home_in, is_of_slots
 from shards.domain.slots.events import SlotRanges
 from shards.inventory.service import InventoryService
 from shards.metrics import ShardMetrics
@@ -201,13 +200,13 @@ class ShardLeader:
 
     def _slots_busy(self, ranges: SlotRanges) -> bool:
         """Return whether units of these slots are in a move; begin none for a while."""
-        is_of = partial(is_of_slots, ranges)
+        is_of = partial(is_at_home_in, ranges)
         self.mover.hold(is_of, asyncio.get_running_loop().time() + QUIESCE_MS_MAX / 1_000)
         return self.mover.is_moving(is_of) or self._finisher.is_finishing(is_of)
 
-    def _units_busy(self, topic: str) -> bool:
+    def _units_busy(self, topic_id: str) -> bool:
         """Return whether a unit of a topic is in a move, or may have to be released yet."""
-        is_of = partial(_is_unit_of, topic)
+        is_of = topic_id.__eq__
         return self.mover.is_moving(is_of) or self._finisher.is_finishing(is_of)
 
     def _slots_left(self, ranges: SlotRanges, to_shard: int) -> None:
@@ -485,7 +484,3 @@ class ShardLeader:
         self.effective.close(error)
         self.leases.close()
         self._log.close()
-
-
-def _is_unit_of(topic: str, unit: str) -> bool:
-    return unit.startswith(topic) and parse_topic(unit).base_text == topic

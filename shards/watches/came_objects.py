@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from nextgen.client.changes.index import Change
-from nextgen.kernel.routing.hashing import slot_of
-from nextgen.kernel.routing.names import parse_topic
-
 SlotRanges = Collection[tuple[int, int]]
 
 
@@ -43,27 +39,19 @@ class CameObjects:
         self._came = [each for each in self._came if each.managers_end > now]
         self._came.append(_Came(tuple(ranges), leases_end, managers_end))
 
-    def are_settled(self, changes: Collection[Change], now: float, *, is_move: bool) -> bool:
-        """Return whether no subscriber elsewhere may rely on what ``changes`` replace.
+    def are_settled(self, slots: Collection[int], now: float, *, is_move: bool) -> bool:
+        """Return whether no subscriber elsewhere may rely on what a change in ``slots`` replaces.
 
         A move of units waits for leases alone, a write for broker managers, too.
         """
-        current = [
-            each
+        return not any(
+            each.has(slots)
             for each in self._came
             if now < (each.leases_end if is_move else max(each.leases_end, each.managers_end))
-        ]
-        if not current:
-            return True
-        slots = {slot_of(_routing_key(name)) for _, name in changes}
-        return not any(each.has(slots) for each in current)
+        )
 
     def ends(self) -> Iterator[float]:
         """Yield when waits are over."""
         for each in self._came:
             yield each.leases_end
             yield each.managers_end
-
-
-def _routing_key(name: str) -> str:
-    return parse_topic(name).routing_key if "://" in name else name

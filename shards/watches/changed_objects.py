@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nextgen.client.changes.index import Change
+from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import Domain
 from protos.nextgen.v1.inventory_pb2 import (
     KIND_NAMESPACE,
@@ -12,7 +13,8 @@ from protos.nextgen.v1.inventory_pb2 import (
     KIND_TENANT,
     KIND_TOPIC,
 )
-from protos.nextgen.v1.shard_service_pb2 import Command
+from protos.nextgen.v1.shard_service_pb2 import Command, CommandResult
+from shards.domain.slot_moves.keys import slot_of_unit
 from shards.wire.command import (
     NewTopic,
     OnNamespace,
@@ -21,6 +23,8 @@ from shards.wire.command import (
     OnTenant,
     OnTopic,
     parse_command,
+    slots_of,
+    topic_of,
 )
 from shards.wire.name_orders import OnPoint, OnRename
 
@@ -47,6 +51,22 @@ def changed_by(command: Command) -> Iterator[Change]:
             yield from _created(parsed)
         case _:
             return
+
+
+def slots_changed_by(command: Command, result: CommandResult) -> Iterator[int]:
+    """Yield the slots of the objects that an accepted ``command`` may have changed.
+
+    A topic that was there, as ``result`` says by its id, is of the slot in the id.
+    """
+    parsed = parse_command(command)
+    home = None if topic_of(parsed) is None else slot_of_unit(result.id)
+    if home is None:
+        yield from slots_of(parsed)
+        return
+    yield home
+    if isinstance(parsed, OnRename):
+        # Nobody had the new name, as the shard that had its slot may have told others.
+        yield slot_of(parsed.new_name.routing_key)
 
 
 def _created(command: OnNewTopics) -> Iterator[Change]:

@@ -34,7 +34,7 @@ from nextgen.kernel.limits.placement import (
 from protos.nextgen.v1.shard_service_pb2 import ExecuteRequest, ExecuteResponse
 from shards.ports import Cancellable, Clock
 from shards.watches.came_objects import CameObjects
-from shards.watches.changed_objects import changed_by
+from shards.watches.changed_objects import changed_by, slots_changed_by
 from shards.watches.expected_readers import FOR_EVER, ExpectedReaders
 from shards.watches.returning_managers import ReturningManagers
 from shards.watches.subscriber_ids import (
@@ -134,6 +134,7 @@ class Subscription:
 class _Waiter:
     position: int
     changes: Collection[Change]
+    slots: Collection[int]
     future: asyncio.Future[None]
     lease_ends: float
     """When a leased subscription that has not acknowledged the position stops answering."""
@@ -310,11 +311,14 @@ class EffectiveWrites:
         ]
         if accepted:
             changes = {change for command, _ in accepted for change in changed_by(command)}
-            await self.wait(max(result.position for _, result in accepted), changes)
+            slots = {slot for each in accepted for slot in slots_changed_by(*each)}
+            await self.wait(max(result.position for _, result in accepted), changes, slots)
 
-    async def wait(self, position: int, changes: Collection[Change]) -> None:
+    async def wait(
+        self, position: int, changes: Collection[Change], slots: Collection[int]
+    ) -> None:
         """Return once every subscription that matches ``changes`` has acknowledged ``position``,
-        or has lost its lease.
+        or has lost its lease. ``slots`` are those of the objects that were changed.
 
         Raises:
             ProposalLost: Leadership moved meanwhile, or too many wait. The write is committed.
@@ -324,7 +328,7 @@ class EffectiveWrites:
             is_long = len(self._waiters) >= EFFECTIVE_WAITS_MAX
             if is_long and self.waiting >= EFFECTIVE_WAITS_MAX:
                 raise Overloaded(f"{EFFECTIVE_WAITS_MAX} writes wait to be effective")
-            await self._wait_acknowledged(position, changes, is_move=False)
+            await self._wait_acknowledged(position, changes, slots, is_move=False)
             # A subscriber that left may be at another leader, and not yet at this position.
             await self._leadership.read_index()
         except MetadataError as error:
@@ -332,16 +336,18 @@ class EffectiveWrites:
                 f"it is committed, but not known to be effective: {error}"
             ) from error
 
-    async def wait_assigned(self, position: int, ended: Collection[Change]) -> None:
-        """Return once no leased subscription answers with the assignments ``ended`` up to
-        ``position``.
+    async def wait_assigned(
+        self, position: int, ended: Collection[Change], slots: Collection[int]
+    ) -> None:
+        """Return once no leased subscription answers with the assignments ``ended``, which are of
+        ``slots``, up to ``position``.
 
         Ends within one time-to-live. A subscriber that has not acknowledged by then is cut off.
 
         Raises:
             MetadataError: This replica does not lead any more.
         """
-        await self._wait_acknowledged(position, ended, is_move=True)
+        await self._wait_acknowledged(position, ended, slots, is_move=True)
 
     def settle(self) -> None:
         """End the waits whose position is effective."""
@@ -382,14 +388,14 @@ class EffectiveWrites:
                 each.stream.fail(Unavailable(late))
 
     async def _wait_acknowledged(
-        self, position: int, changes: Collection[Change], *, is_move: bool
+        self, position: int, changes: Collection[Change], slots: Collection[int], *, is_move: bool
     ) -> None:
         if self._closed is not None:
             raise self._closed
         now = self._clock.monotonic()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lease_ends = now + _TTL_SECONDS + _MARGIN_SECONDS
-        waiter = _Waiter(position, changes, future, lease_ends, is_move)
+        waiter = _Waiter(position, changes, slots, future, lease_ends, is_move)
         if self._is_effective(waiter, now):
             return
         self._next_waiter += 1
@@ -432,7 +438,7 @@ class EffectiveWrites:
         waiter.blocker = None
         if now < self._leads_from:
             return False
-        if not self._came.are_settled(waiter.changes, now, is_move=waiter.is_move):
+        if not self._came.are_settled(waiter.slots, now, is_move=waiter.is_move):
             return False
         if not waiter.is_move and (now < self._counts_from or not self.returning.are_back(now)):
             return False

@@ -47,14 +47,30 @@ _BY_TOPIC = frozenset(
 
 
 def is_of_slots(ranges: SlotRanges, name: str) -> bool:
-    """Return whether the name of a broker, a topic or a unit is of one of the slots.
+    """Return whether the name of a broker or of a scalable topic is of one of the slots.
+
+    A classic topic may be of another slot than its name: see ``is_at_home_in``.
 
     Raises:
         InvalidName: It looks like the name of a topic and is none.
     """
     key = parse_topic(name).routing_key if "://" in name else name
-    slot = slot_of(key)
-    return any(first <= slot <= last for first, last in ranges)
+    return _has(ranges, slot_of(key))
+
+
+def is_at_home_in(ranges: SlotRanges, topic_id: str) -> bool:
+    """Return whether a topic with this id, and so each unit of it, is of one of the slots, whatever
+    the topic is called."""
+    return _has(ranges, slot_of_unit(topic_id))
+
+
+def slot_of_unit(topic_id: str) -> int | None:
+    """Return the slot of a topic's units: the one in the topic's id. None of an id without one."""
+    return _slot_of_id(topic_id)
+
+
+def _has(ranges: SlotRanges, slot: int | None) -> bool:
+    return slot is not None and any(first <= slot <= last for first, last in ranges)
 
 
 def slot_of_state(kind: StateKind, key: str, state: State | None) -> int | None:

@@ -49,7 +49,7 @@ from shards.wire.event import DomainEvent
 from shards.wire.name_orders import OnRename
 
 IsBusy = Callable[[str], bool]
-"""Returns whether a unit of the topic with this name is in a move, or has to be released yet."""
+"""Returns whether a unit of the topic with this id is in a move, or has to be released yet."""
 
 OnEnded = Callable[[asyncio.Future[Commit], Sequence[Assignment]], None]
 """Called with the proposal that begins with the ends of these assignments, in this order: their
@@ -77,7 +77,7 @@ class TopicRenaming:
         self._bounds = bounds
         self._pointers = pointers
         self._deletion = deletion
-        self._is_busy = is_busy or (lambda _name: False)
+        self._is_busy = is_busy or (lambda _topic_id: False)
         self._on_ended = on_ended or (lambda _commit, _ended: None)
         self._pending: dict[str, str] = {}
         """By new name: the id of the topic that is about to get it."""
@@ -167,8 +167,7 @@ class TopicRenaming:
         if refusal is not None:
             return conclude(state, command.command_id, refusal, CommandResult())
         assert before is not None, "an absent topic is refused"
-        names = (before.name, *(each.name for each in before.former_names))
-        if any(map(self._is_busy, names)):
+        if self._is_busy(before.topic_id):
             raise Unavailable(f"a unit of topic {before.name} is being moved or released")
         return before
 

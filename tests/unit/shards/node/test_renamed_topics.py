@@ -7,14 +7,21 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
+from nextgen.kernel.limits.placement import EFFECTIVE_MANAGER_MS
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import slot_of_id
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
+from shards.domain.slots.events import SlotRanges
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import NAMESPACE, Harness, in_shard
 
 SETTLED_S = 3.0
 """Longer than one time-to-live of the assignments: a new leader waits for it once."""
 
+TTL_S = ASSIGNMENT_TTL_MS / 1000
+MANAGER_S = EFFECTIVE_MANAGER_MS / 1000
 RENAMED = f"persistent://{NAMESPACE}/renamed"
 AGAIN = f"persistent://{NAMESPACE}/renamed-again"
 
@@ -152,3 +159,94 @@ async def test_the_next_leader_releases_the_unit_of_a_renamed_topic(shard: Harne
     (after,) = await shard.lookup(topic)
     assert (after.topic_id, after.is_former) == (before.topic_id, True)
     assert after.epoch > before.epoch
+
+
+async def renamed_topic(shard: Harness) -> tuple[SlotRanges, SlotRanges]:
+    """Rename a topic that broker-1 serves, beside broker-2; return the slot in its id, and that of
+    its new name."""
+    topic = await served_topic(shard)
+    await shard.start_broker("broker-2")
+    await rename(shard, topic, RENAMED)
+    (served,) = await shard.lookup(RENAMED)
+    await asyncio.sleep(SETTLED_S)
+    home, named = slot_of_id(served.topic_id), slot_of(f"{NAMESPACE}/renamed")
+    assert home != named
+    return ((home, home),), ((named, named),)
+
+
+@run_by(in_shard)
+async def test_a_unit_of_a_renamed_topic_that_moves_keeps_its_home_slot_here(shard: Harness):
+    home, named = await renamed_topic(shard)
+    for broker in shard.brokers.values():
+        broker.hangs_at = "prepare"
+    move = asyncio.create_task(shard.move((RENAMED, "")))
+    await asyncio.sleep(0.01)
+
+    is_busy = [shard.leader._slots_busy(each) for each in (home, named)]
+    for broker in shard.brokers.values():
+        broker.wake()
+    (moved,) = await move
+
+    assert (is_busy, moved.rejection_code) == ([True, False], "")
+
+
+@run_by(in_shard)
+async def test_a_unit_of_a_renamed_topic_that_is_to_be_released_keeps_its_home_slot_here(
+    shard: Harness,
+):
+    home, named = await renamed_topic(shard)
+    shard.others.release_error = Unavailable("the manager cannot be reached")
+    unassign = pb.UnassignRequest(units=[UnitAssignment(name=RENAMED)], reason="unloaded")
+    await shard.ask(unassign=unassign)
+
+    assert [shard.leader._slots_busy(each) for each in (home, named)] == [True, False]
+
+
+@run_by(in_shard)
+async def test_no_move_of_a_renamed_topic_begins_while_its_home_slot_is_about_to_go(shard: Harness):
+    home, named = await renamed_topic(shard)
+
+    shard.leader._slots_busy(home)
+    (held,) = await shard.move((RENAMED, ""))
+    shard.leader._slots_busy(named)
+    (moved,) = await shard.move((RENAMED, ""))
+
+    assert (held.rejection_code, held.retryable) == ("NO_BROKER", True)
+    assert "another shard" in held.message
+    assert moved.rejection_code == ""
+
+
+@run_by(in_shard)
+async def test_a_write_to_a_renamed_topic_waits_for_subscribers_of_its_home_slots_last_shard(
+    shard: Harness,
+):
+    home, named = await renamed_topic(shard)
+    await asyncio.sleep(2 * MANAGER_S)  # Until nobody is expected to watch the topic.
+    waited: list[float] = []
+    for number, came in enumerate((named, home)):
+        shard.leader.effective.slots_came(came)
+        body = pb.SetTopicProperties(name=RENAMED, properties={"n": str(number)})
+        command = pb.Command(set_topic_properties=body)
+        began = shard.clock.monotonic()
+        await shard.ask(
+            execute=pb.ExecuteRequest(commands=[command], consistency=pb.CONSISTENCY_EFFECTIVE)
+        )
+        waited.append(shard.clock.monotonic() - began)
+
+    assert waited[0] < 1 < MANAGER_S <= waited[1]
+
+
+@run_by(in_shard)
+async def test_a_move_of_a_renamed_topics_unit_waits_for_leases_at_its_home_slots_last_shard(
+    shard: Harness,
+):
+    home, named = await renamed_topic(shard)
+    waited: list[float] = []
+    for came in (named, home):
+        shard.leader.effective.slots_came(came)
+        began = shard.clock.monotonic()
+        (moved,) = await shard.move((RENAMED, ""))
+        waited.append(shard.clock.monotonic() - began)
+        assert moved.rejection_code == ""
+
+    assert waited[0] < 1 < TTL_S <= waited[1]

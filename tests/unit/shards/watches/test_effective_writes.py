@@ -13,6 +13,7 @@ from nextgen.kernel.errors import MetadataError, NotLeader, ProposalLost
 from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
 from nextgen.kernel.limits.placement import EFFECTIVE_MANAGER_MS
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import (
@@ -22,7 +23,7 @@ from protos.nextgen.v1.inventory_pb2 import (
     KIND_TOPIC,
 )
 from shards.watches import effective_writes
-from shards.watches.changed_objects import changed_by
+from shards.watches.changed_objects import changed_by, slots_changed_by
 from shards.watches.effective_writes import EffectiveWrites, Subscription
 from shards.watches.subscriber_ids import broker_manager_id, managed_shard, topic_controllers_id
 from tests.support.scenarios import run_by
@@ -35,6 +36,10 @@ TENANT: Change = (KIND_TENANT, "acme")
 NAMESPACE: Change = (KIND_NAMESPACE, "acme/orders")
 MANAGER = broker_manager_id("node-1", 3, 7)
 CONTROLLER = topic_controllers_id("node-1", "7")
+
+
+def new_id(slot: int) -> str:
+    return mint_id(slot, bytes(ID_ENTROPY_BYTES))
 
 
 class Leadership:
@@ -88,7 +93,8 @@ class World:
         return self.writes.join(stream)
 
     def write(self, *changes: Change, position: int = 10) -> asyncio.Task[None]:
-        return asyncio.create_task(self.writes.wait(position, set(changes)))
+        slots = {slot_of(name) for _, name in changes}
+        return asyncio.create_task(self.writes.wait(position, set(changes), slots))
 
     @staticmethod
     async def pass_time(seconds: float = 0.0) -> None:
@@ -117,7 +123,7 @@ def in_world(scenario: Any, **arguments: float) -> None:
 async def test_without_subscribers_a_write_is_effective_once_leadership_is_confirmed(
     world: World,
 ) -> None:
-    await world.writes.wait(10, {TENANT})
+    await world.writes.wait(10, {TENANT}, ())
 
     assert world.leadership.confirmed == 1
 
@@ -132,7 +138,7 @@ async def test_a_new_leader_answers_nothing_as_effective_for_one_time_to_live(wo
 @run_by(run_virtual)
 async def test_a_new_leader_that_knows_no_map_waits_as_long_as_a_manager_counts() -> None:
     writes = EffectiveWrites(1, Leadership(), VirtualClock())
-    write = asyncio.create_task(writes.wait(10, {TENANT}))
+    write = asyncio.create_task(writes.wait(10, {TENANT}, ()))
     await asyncio.sleep(MANAGER_S - 0.01)
     assert not write.done()
     await asyncio.sleep(0.02)
@@ -388,7 +394,7 @@ async def test_what_was_watched_before_it_came_is_not_waited_for_any_longer(worl
     world.writes.stop_expecting([TENANT], 3, are_watched=True)
 
     async with timeout(0.1):
-        await world.writes.wait(10, {TENANT})
+        await world.writes.wait(10, {TENANT}, ())
 
 
 @pytest.mark.parametrize("subscriber_id", [MANAGER, broker_manager_id("node-9", 3, 99)])
@@ -583,7 +589,7 @@ async def test_a_write_that_waits_when_leadership_moves_is_answered_as_committed
         await write
     assert isinstance(stream.error, NotLeader), "its subscriber goes to the next leader"
     with pytest.raises(ProposalLost):
-        await world.writes.wait(10, {TENANT})
+        await world.writes.wait(10, {TENANT}, ())
 
 
 @run_by(in_world)
@@ -591,7 +597,7 @@ async def test_a_replaced_leader_that_has_not_noticed_answers_nothing(world: Wor
     world.leadership.error = NotLeader(1)
 
     with pytest.raises(ProposalLost):
-        await world.writes.wait(10, {TENANT})
+        await world.writes.wait(10, {TENANT}, ())
 
 
 @run_by(in_world)
@@ -646,6 +652,53 @@ def test_a_command_changes_the_objects_that_it_names(command, changes):
     assert list(changed_by(command)) == changes
 
 
+PAID = slot_of("public/default/paid")
+HOME = PAID ^ 1
+RENAME = pb.RenameTopic(name="paid", new_name="public/default/sold")
+
+
+@pytest.mark.parametrize(
+    ("command", "result_id", "slots"),
+    [
+        (pb.Command(create_tenant=pb.CreateTenant(name="acme")), "", [slot_of("acme")]),
+        (pb.Command(delete_topic=pb.DeleteTopic(name="paid")), "", [PAID]),
+        (pb.Command(delete_topic=pb.DeleteTopic(name="paid")), new_id(HOME), [HOME]),
+        (
+            pb.Command(set_policies=pb.SetPolicies(kind=KIND_TOPIC, name="paid")),
+            new_id(HOME),
+            [HOME],
+        ),
+        (
+            pb.Command(rename_topic=RENAME),
+            new_id(HOME),
+            [HOME, slot_of("public/default/sold")],
+        ),
+        (
+            pb.Command(
+                create_topics=pb.CreateTopics(
+                    topics=[pb.TopicSpec(name="paid"), pb.TopicSpec(name="a//")]
+                )
+            ),
+            "",
+            [PAID],
+        ),
+        (
+            pb.Command(
+                point_name=pb.PointName(
+                    name="persistent://public/default/paid", topic_id=new_id(HOME)
+                )
+            ),
+            new_id(HOME),
+            [PAID],
+        ),
+    ],
+)
+def test_a_topic_is_of_the_slot_in_its_id_and_a_pointer_of_its_names(command, result_id, slots):
+    result = pb.CommandResult(id=result_id)
+
+    assert list(slots_changed_by(command, result)) == slots
+
+
 @pytest.mark.parametrize(
     ("subscriber_id", "shard_id"),
     [
@@ -681,6 +734,7 @@ async def test_a_move_in_slots_that_came_waits_for_leases_elsewhere(world: World
     slot = slot_of("acme/orders/paid")
     world.writes.slots_came([(slot - 1, slot + 1)])
 
-    move = asyncio.create_task(world.writes.wait_assigned(10, [(KIND_ASSIGNMENT, topic)]))
+    ended = [(KIND_ASSIGNMENT, topic)]
+    move = asyncio.create_task(world.writes.wait_assigned(10, ended, {slot}))
 
     await world.wait_done(move, after_s=TTL_S + 0.1)
