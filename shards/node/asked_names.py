@@ -25,10 +25,12 @@ _OF_A_TOPIC = {
     "set_topic_properties": "name",
     "delete_topic": "name",
     "grow_topic": "name",
-    "admit_shadow": "source",
     "unlist_shadow": "source",
 }
 """By the field of a command's body: that with the name of a topic that should be there."""
+
+_AS_ASKED = {"rename_topic": "name", "admit_shadow": "source"}
+"""The same, of commands that are decided under the name asked for."""
 
 
 async def carried_out(
@@ -67,11 +69,11 @@ async def _admit(request: ShardRequest, names: TopicNames, pointers: NamePointer
     """
     if names.have_pointers:
         await pointers.check(list(_names(request)))
-    if not names.have_renamed or not any(map(names.was_renamed, _names(request, renames=False))):
+    if not names.have_renamed or not any(map(names.was_renamed, _names(request, as_asked=False))):
         return request
     admitted = ShardRequest()
     admitted.CopyFrom(request)
-    for place in _places(admitted, renames=False):
+    for place in _places(admitted, as_asked=False):
         name = _parsed(place)
         if name is not None and (current := names.current(name)) is not name:
             _set(place, current.text)
@@ -104,16 +106,16 @@ def _say_what_lacks(request: ShardRequest, names: TopicNames, refusal: StaleShar
                 refusal.moved_names.setdefault(name.routing_key, slot_of(name.routing_key))
 
 
-def _names(request: ShardRequest, *, renames: bool = True) -> Iterator[TopicName]:
-    for place in _places(request, renames=renames):
+def _names(request: ShardRequest, *, as_asked: bool = True) -> Iterator[TopicName]:
+    for place in _places(request, as_asked=as_asked):
         name = _parsed(place)
         if name is not None:
             yield name
 
 
-def _places(request: ShardRequest, *, renames: bool) -> Iterator[_Place]:
-    """Yield where ``request`` has names of topics that should be there. ``renames``: those in
-    renames, too, which look at former names themselves."""
+def _places(request: ShardRequest, *, as_asked: bool) -> Iterator[_Place]:
+    """Yield where ``request`` has names of topics that should be there. ``as_asked``: also where
+    former ones stay as they are."""
     # Only one of these bodies is there.
     yield from _items(request.lookup.topics)
     yield from _items(request.use_topics.names)
@@ -129,17 +131,17 @@ def _places(request: ShardRequest, *, renames: bool) -> Iterator[_Place]:
     if request.HasField("topic_units"):
         yield request.topic_units, "name"
     for command in request.execute.commands:
-        yield from _of_command(command, renames=renames)
+        yield from _of_command(command, as_asked=as_asked)
 
 
-def _of_command(command: Command, *, renames: bool) -> Iterator[_Place]:
+def _of_command(command: Command, *, as_asked: bool) -> Iterator[_Place]:
     body = command.WhichOneof("body")
     if body in _OF_A_TOPIC:
         yield getattr(command, body), _OF_A_TOPIC[body]
     elif body == "set_policies" and command.set_policies.kind == KIND_TOPIC:
         yield command.set_policies, "name"
-    elif body == "rename_topic" and renames:
-        yield command.rename_topic, "name"
+    elif body in _AS_ASKED and as_asked:
+        yield getattr(command, body), _AS_ASKED[body]
 
 
 def _items(texts: Any) -> Iterator[_Place]:

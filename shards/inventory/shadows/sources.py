@@ -114,6 +114,13 @@ class ShadowSources:
         if present is None:
             if self._state.reads.load_topic(twin_of(command.name)) is not None:
                 return taken_by_twin(command.name)
+            current = self._state.names.current(command.name).base_text
+            if current != name:
+                # Shadows follow their source by its name, and this one leads to it for a time only.
+                return Rejected(
+                    RejectionCode.NOT_ALLOWED,
+                    f"{name} is a former name of topic {current}: name the source by that one",
+                )
             return Rejected(RejectionCode.PARENT_NOT_FOUND, f"topic {name} does not exist")
         if present.source:
             return Rejected(

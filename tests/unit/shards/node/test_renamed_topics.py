@@ -11,6 +11,7 @@ from nextgen.kernel.limits.cluster import ASSIGNMENT_TTL_MS
 from nextgen.kernel.limits.placement import EFFECTIVE_MANAGER_MS
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.ids import slot_of_id
+from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, UnitAssignment
 from shards.domain.slots.events import SlotRanges
@@ -250,3 +251,25 @@ async def test_a_move_of_a_renamed_topics_unit_waits_for_leases_at_its_home_slot
         assert moved.rejection_code == ""
 
     assert waited[0] < 1 < TTL_S <= waited[1]
+
+
+async def create_shadow(shard: Harness, source: str) -> str:
+    """Return the code of its refusal, "" if it was created."""
+    properties = {SHADOW_SOURCE_PROPERTY: source}
+    spec = pb.TopicSpec(name=f"persistent://{NAMESPACE}/shadow", properties=properties)
+    command = pb.Command(create_topics=pb.CreateTopics(topics=[spec]))
+    response = await shard.ask(execute=pb.ExecuteRequest(commands=[command]))
+    return response.execute.results[0].topics[0].rejection_code
+
+
+@run_by(in_shard)
+async def test_a_shadow_names_its_source_as_it_is_called_now(shard: Harness):
+    """It follows the source by name, and a former name leads to the source for a time only."""
+    (topic,) = await shard.create_topics("orders")
+    await asyncio.sleep(SETTLED_S)
+    await rename(shard, topic, RENAMED)
+
+    assert await create_shadow(shard, topic) == "NOT_ALLOWED"
+    assert (await rename(shard, RENAMED, AGAIN)).rejection_code == "", "it is no source yet"
+    assert await create_shadow(shard, AGAIN) == ""
+    assert (await rename(shard, AGAIN, f"{AGAIN}-more")).rejection_code == "NOT_ALLOWED"
