@@ -34,6 +34,7 @@ from nextgen.client.discovery.write_requests import (
     deletion,
     new_command_id,
     set_properties,
+    topics_in,
 )
 from nextgen.client.model import (
     ClusterState,
@@ -446,6 +447,8 @@ class Client(TopicWrites, LayoutWrites, PermissionWrites, ShadowTopics, Listings
         response = await self._call(method, request, pb.WriteResponse)
         self._remember(response.shard_id, response.position)
         self._map.notice(response.shard_map_version)
+        for topic in topics_in(method, request) if self._read_your_writes else ():
+            self._map.note_found(topic.routing_key, response.shard_id)
         return written_of(response)
 
     async def _get(self, method: str, name: str, routing_key: str, min_position: int) -> Item:
@@ -456,7 +459,8 @@ class Client(TopicWrites, LayoutWrites, PermissionWrites, ShadowTopics, Listings
         return response.item
 
     async def _own_position(self, routing_key: str) -> int:
-        """Return the position this client has written to in the key's shard, 0 if none."""
+        """Return the position this client has written to in the key's shard, 0 if none, or if the
+        position would be another shard's: then the leader is read."""
         if not self._positions:
             return 0
         shard_id = await self._map.wait_shard(routing_key)

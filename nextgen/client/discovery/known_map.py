@@ -1,11 +1,17 @@
-"""Which shard has which key, as one client knows it."""
+"""Which shard has which key, as one client knows it.
+
+Keys are hashed. A topic that was renamed stays in the shard of its first name: the client notes it
+when such a topic's shard answers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits.stream import MOVED_NAMES_MAX
 from nextgen.kernel.routing.slots import SlotTable
 from nextgen.tasks.background import cancel_and_wait, start
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -24,6 +30,9 @@ class KnownMap:
         self._read = read
         self._slots: SlotTable | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._elsewhere: OrderedDict[str, int] = OrderedDict()
+        """By key of a topic: the shard that answered for it, which may be another than the key's.
+        The latest ``MOVED_NAMES_MAX`` are kept."""
 
     @property
     def version(self) -> int:
@@ -40,6 +49,15 @@ class KnownMap:
         if version > self.version:
             self._slots = None
 
+    def note_found(self, routing_key: str, shard_id: int) -> None:
+        """Note that this shard answered for the topic with a key."""
+        self._elsewhere.pop(routing_key, None)
+        if self._slots is not None and self._slots.shard_for_key(routing_key) == shard_id:
+            return
+        self._elsewhere[routing_key] = shard_id
+        if len(self._elsewhere) > MOVED_NAMES_MAX:
+            self._elsewhere.popitem(last=False)
+
     def shard_of(self, routing_key: str) -> int | None:
         """Return the shard of a key. While no map is known, have one read and return None."""
         if self._slots is not None:
@@ -49,14 +67,18 @@ class KnownMap:
         return None
 
     async def wait_shard(self, routing_key: str) -> int | None:
-        """Return the shard of a key, None if the node knows no map either.
+        """Return the shard of a key; None if the node knows no map either, or if the topic with the
+        key was last found in another shard.
 
         Raises:
             MetadataError: The state of the cluster could not be read.
         """
         if self._slots is None:
             await self._take()
-        return None if self._slots is None else self._slots.shard_for_key(routing_key)
+        if self._slots is None:
+            return None
+        shard_id = self._slots.shard_for_key(routing_key)
+        return shard_id if self._elsewhere.get(routing_key, shard_id) == shard_id else None
 
     async def state(self) -> ClusterUpdate:
         """Read the state of the cluster, and remember its slots."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from nextgen.client.model import Written
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
+from nextgen.kernel.routing.names import TopicName, parse_topic
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 
 WriteRequest = (
@@ -20,6 +21,9 @@ WriteRequest = (
     | pb.UpdateLayoutRequest
     | pb.ScalableSubscriptionRequest
 )
+
+
+_ON_TOPICS = frozenset({"SetTopicProperties", "UpdatePartitions", "DeleteTopic", "RenameTopic"})
 
 
 def new_command_id() -> bytes:
@@ -40,6 +44,22 @@ def set_properties(
 
 def deletion(name: str, *, force: bool = False) -> pb.DeleteRequest:
     return pb.DeleteRequest(command_id=new_command_id(), name=name, force=force)
+
+
+def topics_in(method: str, request: WriteRequest) -> list[TopicName]:
+    """Return the names of a write that lead to one classic topic, whose shard has carried it out.
+
+    They are valid: the write was accepted.
+    """
+    is_topic = method in _ON_TOPICS or (method == "SetPolicies" and request.name.count("/") > 1)
+    if not is_topic:
+        return []
+    names = [parse_topic(request.name)]
+    if isinstance(request, pb.RenameTopicRequest):
+        new_name = request.new_name
+        is_local = "/" not in new_name
+        names.append(parse_topic(f"{names[0].namespace_text}/{new_name}" if is_local else new_name))
+    return names
 
 
 class TopicWrites:

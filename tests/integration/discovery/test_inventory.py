@@ -18,7 +18,13 @@ from nextgen.kernel.errors import (
     Refused,
     Unavailable,
 )
-from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX, SHARDS_MAX, TOPICS_PER_CREATE_MAX
+from nextgen.kernel.limits.cluster import (
+    PAGE_ITEMS_MAX,
+    SHARDS_MAX,
+    SLOT_COUNT,
+    TOPICS_PER_CREATE_MAX,
+)
+from nextgen.kernel.routing.hashing import slot_of
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, LeaderReport
 from tests.integration.discovery.conftest import TIMEOUT_MS, started_node
@@ -220,6 +226,27 @@ async def test_a_client_that_reads_its_own_writes_says_how_far_the_replica_must_
     assert tenant is not None
     reads = [request.get for request in site.server.requests if request.HasField("get")]
     assert [read.min_position for read in reads] == [written.position]
+
+
+async def test_a_client_reads_a_renamed_topic_at_a_leader_behind_its_own_write(site):
+    """Its position is of the topic's home, and another node may not know yet where that is."""
+    view = site.node.core.link.view
+    name = "persistent://t/n/renamed"
+    key = "t/n/renamed"
+    at_name = view.shard_for_key(key)
+    home = next(slot for slot in range(SLOT_COUNT) if view.slot_table.shard_of(slot) != at_name)
+    client = Client([site.endpoint], read_your_writes=True)
+    await client.create_topics([f"t/n/beside-{number}" for number in range(50)])
+    view.learn_names({key: home})
+    written = await client.set_topic_properties(name, {"a": "b"})
+    view.learn_names({key: slot_of(key)})
+
+    await client.get_topic(name)
+    await client.close()
+
+    assert written.shard_id != at_name
+    reads = [request.get for request in site.server.requests if request.HasField("get")]
+    assert [read.min_position for read in reads] == [0]
 
 
 async def test_topics_are_moved_each_for_itself(site):

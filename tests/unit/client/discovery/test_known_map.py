@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from nextgen.client.discovery import known_map
 from nextgen.client.discovery.known_map import KnownMap
 from nextgen.kernel.errors import Unavailable
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
@@ -69,6 +72,37 @@ async def test_a_read_that_failed_is_repeated_for_the_next_question() -> None:
     await asyncio.sleep(0.2)
 
     assert node.map.shard_of("a/b/c") == 7
+
+
+@run_by(run_virtual)
+async def test_a_topic_that_another_shard_answers_for_has_no_position_of_its_keys_shard() -> None:
+    node = Node()
+    node.map.note_found("a/b/early", 8)
+    await node.map.state()
+    for key, shard_id in (("a/b/renamed", 8), ("a/b/kept", 7), ("a/b/freed", 8), ("a/b/freed", 7)):
+        node.map.note_found(key, shard_id)
+
+    found = [
+        await node.map.wait_shard(f"a/b/{name}")
+        for name in ("early", "renamed", "kept", "freed", "other")
+    ]
+
+    assert found == [None, None, 7, 7, 7]
+    assert node.map.shard_of("a/b/renamed") == 7, "where a topic of this name is created"
+
+
+@run_by(run_virtual)
+async def test_the_latest_names_that_lead_elsewhere_are_remembered(
+    *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_map, "MOVED_NAMES_MAX", 2)
+    node = Node()
+    await node.map.state()
+    keys = ["a/b/1", "a/b/2", "a/b/3"]
+    for key in keys:
+        node.map.note_found(key, 8)
+
+    assert [await node.map.wait_shard(key) for key in keys] == [7, None, None]
 
 
 @run_by(run_virtual)
