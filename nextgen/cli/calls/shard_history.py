@@ -6,14 +6,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from nextgen.client.log.event_keys import event_keys
 from nextgen.kernel.errors import PositionCompacted
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.ids import is_id, slot_of_id
 
 if TYPE_CHECKING:
+    from nextgen.kernel.routing.names import TopicName
     from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.events_pb2 import Event
     from protos.nextgen.v1.inventory_pb2 import Topic
+
+_NAMINGS = ("topic_created", "topic_name_pointed", "topic_renamed")
+"""Types of events behind which a name may lead to another topic."""
 
 Read = Callable[[str], Awaitable[list["Event"]]]
 """Returns the events about names that begin with this one."""
@@ -25,6 +30,21 @@ def home_slot(topic: Topic, routing_key: str) -> int:
     ``routing_key`` is of the name that it was found by.
     """
     return slot_of_id(topic.topic_id) if is_id(topic.topic_id) else slot_of(routing_key)
+
+
+async def last_topic(nodes: Sequence[str], table: SlotTable, name: TopicName) -> Topic | None:
+    """Return the deleted topic that ``name``, of a topic, led to last, with its id and this name.
+
+    None if that is unknown, or if the topic was created under the name: then the events about it
+    are where the name is.
+    """
+    from protos.nextgen.v1.inventory_pb2 import Topic
+
+    topic_id, text = "", name.base_text
+    async for event in read_log(nodes, table.shard_for_key(name.routing_key), _NAMINGS, text):
+        if text in event_keys(event):
+            topic_id = "" if event.HasField("topic_created") else topic_id_of(event)
+    return Topic(name=text, topic_id=topic_id) if topic_id else None
 
 
 async def read_names(topic: Topic, read: Read) -> tuple[list[str], list[Event]]:

@@ -97,13 +97,14 @@ def events(
     async def work() -> None:
         nodes = endpoints_of(target, data_dir)
         nothing = ""
-        for subject in await _subjects(shard_or_name, nodes):
-            if readers:
-                await _show_readers(nodes, subject.shard_id, json_output=json_output)
-                return
-            nothing = await show(nodes, subject)
-            if not nothing:
-                return
+        async with aclosing(_subjects(shard_or_name, nodes)) as subjects:
+            async for subject in subjects:
+                if readers:
+                    await _show_readers(nodes, subject.shard_id, json_output=json_output)
+                    return
+                nothing = await show(nodes, subject)
+                if not nothing:
+                    return
         if not json_output and (is_terminal() or not shard_or_name.isdecimal()):
             print_line(nothing)
 
@@ -215,8 +216,8 @@ class _Subject:
         )
 
 
-async def _subjects(given: str, nodes: Sequence[str]) -> list[_Subject]:
-    """Return what to read until one has events.
+async def _subjects(given: str, nodes: Sequence[str]) -> AsyncGenerator[_Subject, None]:
+    """Yield what to read until one has events.
 
     Only a single word can mean two things: a tenant or a topic.
 
@@ -225,36 +226,44 @@ async def _subjects(given: str, nodes: Sequence[str]) -> list[_Subject]:
         Unavailable: No shard map is known yet.
     """
     if given.isdecimal():
-        return [_Subject(int(given))]
+        yield _Subject(int(given))
+        return
+    for name, key in _names_and_keys(given):
+        yield await _subject(name, key, nodes)
+
+
+async def _subject(name: str, key: str, nodes: Sequence[str]) -> _Subject:
     from nextgen.cli.calls.discovery_client import DiscoveryClient
     from nextgen.kernel.routing.slots import SlotTable
     from protos.nextgen.v1.discovery_service_pb2 import GetClusterRequest
 
-    names_and_keys = _names_and_keys(given)
     async with DiscoveryClient(nodes) as client:
         shard_map = (await client.call("GetCluster", GetClusterRequest())).shard_map
         if not shard_map.slot_owners:
             raise Unavailable("discovery knows no shard map yet")
         table = SlotTable.from_bytes(shard_map.version, shard_map.slot_owners)
-        return [
-            await _renamed(client, nodes, table, name) or _Subject(table.shard_for_key(key), name)
-            for name, key in names_and_keys
-        ]
+        renamed = await _renamed(client, nodes, table, name)
+        return renamed or _Subject(table.shard_for_key(key), name)
 
 
 async def _renamed(
     client: DiscoveryClient, nodes: Sequence[str], table: SlotTable, name: str
 ) -> _Subject | None:
-    """Return the topic of this name with all its names, None unless it was ever renamed."""
-    from nextgen.cli.calls.shard_history import home_slot, read_log, read_names
+    """Return the topic that has this name, or had it last, with all its names; None unless it was
+    ever renamed."""
+    from nextgen.cli.calls.shard_history import home_slot, last_topic, read_log, read_names
     from protos.nextgen.v1.discovery_service_pb2 import GetObjectRequest
 
     if "://" not in name:
         return None
     parsed = parse_topic(name)
     request = GetObjectRequest(name=parsed.base_text)
-    topic = (await client.call("GetTopic", request)).item.topic
-    if not topic.former_names:
+    found = (await client.call("GetTopic", request)).item
+    if found.HasField("topic"):
+        topic = found.topic if found.topic.former_names else None
+    else:
+        topic = await last_topic(nodes, table, parsed)
+    if topic is None:
         return None
     shard_id = table.shard_of(home_slot(topic, parsed.routing_key))
 

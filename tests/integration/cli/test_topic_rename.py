@@ -129,3 +129,8 @@ async def test_topics_are_renamed_into_another_tenant_and_found_by_each_name(tmp
             shown = await output_of(cluster, "events", new[0])
             assert "topic_created" in shown
             assert "topic_renamed" in shown
+            await client.delete_topic(new[4])
+            for name in (new[4], old[4]):
+                shown = await output_of(cluster, "events", name)
+                for event in ("topic_created", "topic_renamed", "topic_deleted"):
+                    assert event in shown, f"{name} of a deleted topic, all of which was {shown}"

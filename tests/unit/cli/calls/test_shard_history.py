@@ -9,17 +9,20 @@ import pytest
 from nextgen.cli.calls import shard_history
 from nextgen.cli.calls.shard_history import (
     home_slot,
+    last_topic,
     read_history,
     read_names,
     topic_id_of,
 )
 from nextgen.client.log.event_keys import event_keys
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import initial_table
 from protos.nextgen.v1 import events_pb2 as pb
 from protos.nextgen.v1.inventory_pb2 import Topic
 
 KEY = "acme/orders/paid"
+PAID = f"persistent://{KEY}"
 SLOT = slot_of(KEY)
 TABLE = initial_table((1, 2, 3))
 HOME = TABLE.shard_of(SLOT)
@@ -95,6 +98,36 @@ async def test_a_topics_names_are_found_through_all_its_renames_and_no_other_top
     assert names == ["c", "b", "a"]
     assert {topic_id_of(event) for event in events} == {"t-1"}
     assert all(events.count(event) for event in (created, log[1], log[4]))
+
+
+def pointed(name: str, topic_id: str) -> pb.Event:
+    return pb.Event(topic_name_pointed=pb.TopicNamePointed(name=name, topic_id=topic_id))
+
+
+def created(name: str, topic_id: str) -> pb.Event:
+    return pb.Event(topic_created=pb.TopicCreated(name=name, topic_id=topic_id))
+
+
+@pytest.mark.parametrize(
+    ("log", "topic_id"),
+    [
+        ([], None),
+        ([created(PAID, "t-0"), pointed(PAID, "t-1")], "t-1"),
+        ([created(PAID, "t-0"), pointed(PAID, "t-1"), pointed(PAID, "t-2")], "t-2"),
+        ([created(PAID, "t-1"), renamed(PAID, "new")], "t-1"),
+        ([renamed("old", PAID)], "t-1"),
+        ([pointed(PAID, "t-1"), created(PAID, "t-3")], None),
+        ([pointed(f"{PAID}-too", "t-1")], None),
+    ],
+)
+async def test_a_name_that_is_free_led_last_to_the_topic_that_its_shard_says(
+    logs: dict[int, list[pb.Event]], log: list[pb.Event], topic_id: str | None
+) -> None:
+    logs[HOME] = log
+
+    found = await last_topic((), TABLE, parse_topic(PAID))
+
+    assert found == (None if topic_id is None else Topic(name=PAID, topic_id=topic_id))
 
 
 async def test_a_topic_that_kept_its_name_has_all_events_of_the_name() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 from click.testing import Result
@@ -210,8 +210,9 @@ def test_a_name_without_events_is_reported_as_having_none(
 
 
 def reads_as(monkeypatch: pytest.MonkeyPatch, *shards_and_names: tuple[int, str]) -> None:
-    async def homes(_name: str, _nodes: object) -> list[_Subject]:
-        return [_Subject(*each) for each in shards_and_names]
+    async def homes(_name: str, _nodes: object) -> AsyncGenerator[_Subject, None]:
+        for each in shards_and_names:
+            yield _Subject(*each)
 
     monkeypatch.setattr("nextgen.cli.data.event_commands._subjects", homes)
 
