@@ -111,6 +111,9 @@ def _route(
         summary,
         Action.CONSUME,
         topic_domain=Domain.TOPIC.value,
-        answers={204: "It is done.", 409: "The subscription is being deleted."},
+        answers={
+            204: "It is done.",
+            409: "The subscription is being deleted, or has another type.",
+        },
         **more,
     )

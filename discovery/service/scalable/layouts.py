@@ -142,8 +142,8 @@ class LayoutService:
         """Create a subscription at the beginning of all active segments; one that exists stays.
 
         Raises:
-            Refused: NOT_FOUND: no such topic; NOT_ALLOWED: it is being deleted, or no such type;
-                LIMIT_EXCEEDED; INVALID_NAME.
+            Refused: NOT_FOUND: no such topic; NOT_ALLOWED: it is being deleted, or there with
+                another type, or no such type; LIMIT_EXCEEDED; INVALID_NAME.
         """
         name = parse_name(parse_topic, request.name)
         body = shard_pb.CreateScalableSubscription(

@@ -40,7 +40,8 @@ class LayoutWrites:
     ) -> Written:
         """Create a subscription at the beginning of all active segments; one that exists stays.
 
-        ``type`` is ``stream``, ``queue`` or ``checkpoint``.
+        ``type`` is ``stream``, ``queue`` or ``checkpoint``. Refused with NOT_ALLOWED if there is
+        one of another type.
         """
         return await self._of_subscription("Create", name, subscription, type=type)
 

@@ -113,6 +113,12 @@ def _decide_create(topic: ScalableTopic, command: CreateSubscription) -> _Decisi
         return _created(topic, command.subscription, command.type, command.time_ms)
     if present.phase is SubscriptionPhase.DELETING:
         return _deleting(topic, present)
+    if present.type is not command.type:
+        return Rejected(
+            RejectionCode.NOT_ALLOWED,
+            f"subscription {_shown(present.name)} of {topic.name} is there already as a "
+            f"{present.type}, not a {command.type}: delete it first",
+        )
     return Accepted(())
 
 

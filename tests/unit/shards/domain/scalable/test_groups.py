@@ -2,7 +2,7 @@
 
 import pytest
 
-from nextgen.kernel.events.decider import Accepted, RejectionCode
+from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.pulsar import SUBSCRIPTION_NAME_BYTES_MAX
 from nextgen.kernel.limits.scalable import (
     SCALABLE_CONSUMER_NAME_BYTES_MAX,
@@ -95,7 +95,12 @@ def test_a_checkpoint_subscription_has_no_cursors():
 def test_a_subscription_that_is_there_keeps_its_type():
     topic = live(new_topic())
 
-    assert accepted(topic, CreateSubscription("s", QUEUE, 2_000)) == []
+    refused = decide(topic, CreateSubscription("s", QUEUE, 2_000))
+
+    assert isinstance(refused, Rejected)
+    assert refused.code is RejectionCode.NOT_ALLOWED
+    assert "already as a stream, not a queue" in refused.message
+    assert accepted(topic, CreateSubscription("s", STREAM, 2_000)) == []
 
 
 def test_children_of_an_operation_get_the_cursor_from_the_operation_until_they_are_ready():
