@@ -22,6 +22,7 @@ from nextgen.kernel.errors import (
     ConnectionLost,
     Definite,
     OutcomeForgotten,
+    StaleShardMap,
     Unavailable,
 )
 from protos.nextgen.v1.shard_service_pb2 import (
@@ -132,7 +133,7 @@ class FormerOutcomes:
         unknown = [asked for own_id, asked in by_own_id.items() if own_id not in known]
         issued = {each.shard_id: each.position for each in request.issued}
         if unknown:
-            self._check_remembered(issued.get(own_id, 0))
+            self.check_remembered(issued.get(own_id, 0))
         await self._ask_further(request, unknown, issued, response)
         return response
 
@@ -188,7 +189,12 @@ class FormerOutcomes:
             self._sure_from[came.move_id] = self._state.position
         return issued_position >= self._sure_from[came.move_id]
 
-    def _check_remembered(self, issued_position: int) -> None:
+    def check_remembered(self, issued_position: int) -> None:
+        """Check that a command that is not known here was not carried out long ago.
+
+        Raises:
+            OutcomeForgotten: It may have been: its outcome would be forgotten.
+        """
         if not issued_position:
             return
         forgotten = self._state.outcomes.forgotten_position()
@@ -239,6 +245,38 @@ class FormerOutcomes:
             raise ConnectionLost(
                 f"shard {shard_id} did not say whether it has carried the command out: {error}"
             ) from error
+
+
+def check_here(state: ShardState, commands: Sequence[ParsedCommand]) -> None:
+    """Check that the commands are this shard's: it has their slots, or their outcomes.
+
+    By its first attempt a command may have removed the topic, and then its name leads nowhere.
+
+    Raises:
+        StaleShardMap: One is not.
+    """
+    try:
+        check_slots(state, commands)
+    except StaleShardMap:
+        ids = {each.command_id for each in commands if topic_of(each) is not None}
+        if len(ids) < len(commands) or not state.outcomes.find(ids).keys() >= ids:
+            raise
+
+
+def check_slots(state: ShardState, commands: Iterable[ParsedCommand]) -> None:
+    """Check that the shard has the slots of the commands, or the topics that they are about.
+
+    Raises:
+        StaleShardMap: Of one it has neither.
+    """
+    owned = state.slots.owned()
+    for command in commands:
+        if (name := topic_of(command)) is not None:
+            state.names.check(name)
+            continue
+        for slot in slots_of(command):
+            if not owned[slot]:
+                raise state.slots.refusal(slot)
 
 
 def _question(

@@ -22,7 +22,6 @@ from nextgen.kernel.errors import (
     Indefinite,
     InvalidRequest,
     MetadataError,
-    OutcomeForgotten,
     ProposalLost,
 )
 from nextgen.kernel.limits.cluster import (
@@ -53,7 +52,13 @@ from shards.domain.topic import twin_of
 from shards.inventory.batch_parts import begin_part
 from shards.inventory.command_answer import Answer, finish, repeated
 from shards.inventory.commands import InventoryCommands
-from shards.inventory.former_outcomes import NOTHING_FORMER, Former, FormerOutcomes
+from shards.inventory.former_outcomes import (
+    NOTHING_FORMER,
+    Former,
+    FormerOutcomes,
+    check_here,
+    check_slots,
+)
 from shards.inventory.reader import InventoryReader
 from shards.inventory.renames.pointers import NamePointers
 from shards.inventory.renames.renaming import IsBusy, OnEnded, TopicRenaming
@@ -73,9 +78,7 @@ from shards.wire.command import (
     cost_of,
     is_of_tenant,
     parse_command,
-    slots_of,
     tenants_of,
-    topic_of,
     used_topics,
 )
 
@@ -159,6 +162,18 @@ class InventoryService:
             )
         return ExecuteResponse(results=results)
 
+    async def known_commands(self, request: ExecuteRequest) -> Container[bytes]:
+        """Return the ids of those commands of ``request`` that have an outcome, here or in a shard
+        that their slots came from: these are not carried out again.
+
+        Raises:
+            MetadataError: As of ``execute``. Nothing of the request was carried out.
+        """
+        commands = self._parse(request)
+        former = await self._outcomes_elsewhere(commands, request)
+        ids = [each.command_id for each in commands if each.command_id]
+        return {*self._state.outcomes.find(ids), *former.results}
+
     async def use_topics(self, request: UseTopicsRequest) -> UseTopicsResponse:
         """Return the partitions of topics; those that are absent are created by the policies of
         their namespaces.
@@ -186,7 +201,7 @@ class InventoryService:
             await self._state.proposer.confirm()
             return UseTopicsResponse(topics=[each for each in found if each is not None])
         command = replace(command, topics=tuple(absent))
-        self._check_slots((command,))
+        check_slots(self._state, (command,))
         (result,) = await self._carry_out([command], 0)
         created = iter(result.topics)
         return UseTopicsResponse(topics=[was or next(created) for was in found])
@@ -300,7 +315,7 @@ class InventoryService:
         if not self._former.may_be_needed:
             return NOTHING_FORMER
         former = await self._former.of(commands, request, self._executing)
-        self._check_slots(commands)  # One may have moved on while the others were asked.
+        check_here(self._state, commands)  # One may have moved on while the others were asked.
         return former
 
     async def _carry_out(
@@ -314,7 +329,7 @@ class InventoryService:
         begun: list[Begun] = []
         try:
             if self._state.slots.owned() is not owned:
-                self._check_slots(commands)
+                check_slots(self._state, commands)
             begun = self._begin_all(commands, issued_position, former)
         finally:
             self._leave_once_committed(cost, begun)
@@ -324,7 +339,9 @@ class InventoryService:
         self, commands: Sequence[ParsedCommand], issued_position: int, former: Former
     ) -> list[Begun]:
         known = self._state.outcomes.find([each.command_id for each in commands if each.command_id])
-        self._check_remembered(commands, known, issued_position)
+        is_new = {each.command_id for each in commands}.difference({b""}, known, self._executing)
+        if is_new:
+            self._former.check_remembered(issued_position)
         return tracing.timed(
             "decide", lambda: [self._begin(each, known, former) for each in commands]
         )
@@ -360,41 +377,8 @@ class InventoryService:
                 f"at most {TOPICS_PER_EXECUTE_MAX} are allowed"
             )
         commands = [parse_command(each) for each in request.commands]
-        self._check_slots(commands)
+        check_here(self._state, commands)
         return commands
-
-    def _check_slots(self, commands: Sequence[ParsedCommand]) -> None:
-        owned = self._state.slots.owned()
-        for command in commands:
-            if (name := topic_of(command)) is not None:
-                self._state.names.check(name)
-                continue
-            for slot in slots_of(command):
-                if not owned[slot]:
-                    raise self._state.slots.refusal(slot)
-
-    def _check_remembered(
-        self,
-        commands: Sequence[ParsedCommand],
-        known: Container[bytes],
-        issued_position: int,
-    ) -> None:
-        """Refuse a command that may repeat one whose outcome is forgotten."""
-        unknown = [
-            each.command_id
-            for each in commands
-            if each.command_id
-            and each.command_id not in known
-            and each.command_id not in self._executing
-        ]
-        if not unknown or not issued_position:
-            return
-        forgotten = self._state.outcomes.forgotten_position()
-        if issued_position <= forgotten:
-            raise OutcomeForgotten(
-                f"the command was first sent at position {issued_position} of shard "
-                f"{self._state.shard_id}, outcomes are kept from {forgotten + 1} on"
-            )
 
     def _begin(
         self,

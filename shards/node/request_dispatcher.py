@@ -250,7 +250,7 @@ async def _execute(replica: Replica, request: ShardRequest, _timeout_ms: int) ->
     leader.metrics.commands.inc(len(request.execute.commands))
     if request.execute.consistency not in Consistency.values():
         raise InvalidRequest(f"consistency {request.execute.consistency} is not known here")
-    await leader.scalable.adopt_unknown(request.execute)
+    await leader.scalable.adopt_unknown(request.execute, leader.inventory.known_commands)
     response = await leader.inventory.execute(request.execute, trace_id=request.trace_id)
     await settle_all(leader.scalable, request.execute, response)
     if request.execute.consistency == CONSISTENCY_EFFECTIVE:

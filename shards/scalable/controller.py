@@ -23,7 +23,7 @@ from shards.domain.states import StateKind
 from shards.scalable.pruning import Pruning
 from shards.scalable.scaling.auto_scaler import AutoScaler
 from shards.scalable.topic_work import TopicWork, WorkDependencies
-from shards.scalable.unknown_subscriptions import adopt_unknown
+from shards.scalable.unknown_subscriptions import FindKnown, adopt_unknown
 
 _LOOK_SECONDS = 60.0
 """Between two looks at the index. Commands are noted at once, so nothing is found but what a failed
@@ -128,9 +128,9 @@ class ScalableController:
             if is_gone(name):
                 work.close()
 
-    async def adopt_unknown(self, request: ExecuteRequest) -> None:
+    async def adopt_unknown(self, request: ExecuteRequest, find_known: FindKnown) -> None:
         """See ``unknown_subscriptions``; call it BEFORE the commands of ``request`` are decided."""
-        await adopt_unknown(self._dependencies, request)
+        await adopt_unknown(self._dependencies, request, find_known)
 
     async def wait(
         self, name: str, is_settled: Callable[[ScalableTopic | None], bool]

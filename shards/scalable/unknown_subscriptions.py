@@ -4,6 +4,8 @@ by themselves. When an operator names one, it becomes a subscription of the topi
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Container
+
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.domain.scalable.commands import CreateSubscription
@@ -17,7 +19,13 @@ from shards.scalable.topic_work import WorkDependencies
 _OF_PRESENT = ("seek_scalable_subscription", "delete_scalable_subscription")
 
 
-async def adopt_unknown(dependencies: WorkDependencies, request: pb.ExecuteRequest) -> None:
+FindKnown = Callable[[pb.ExecuteRequest], Awaitable[Container[bytes]]]
+"""Returns the ids of those commands of a request that were carried out before, wherever."""
+
+
+async def adopt_unknown(
+    dependencies: WorkDependencies, request: pb.ExecuteRequest, find_known: FindKnown
+) -> None:
     """Have the subscriptions that commands of ``request`` need and that brokers alone know.
 
     A command that comes again gets its first outcome. It must not bring back for good what it has
@@ -29,7 +37,7 @@ async def adopt_unknown(dependencies: WorkDependencies, request: pb.ExecuteReque
     wanted = [each for each in request.commands if each.WhichOneof("body") in _OF_PRESENT]
     if not wanted:
         return
-    known = dependencies.state.outcomes.find([each.command_id for each in wanted])
+    known = await find_known(request)
     for command in wanted:
         kind = command.WhichOneof("body")
         if not command.command_id or command.command_id not in known:
@@ -49,6 +57,9 @@ async def _adopt(dependencies: WorkDependencies, name: str, subscription: str) -
     units = SegmentUnits(parsed, given.lookups, given.moves, given.unassigns, given.clock)
     if await _is_at_brokers(dependencies, units, topic, subscription):
         decisions = TopicDecisions(dependencies.state, topic.name)
+        present = decisions.load()
+        if present is not None and subscription in present.subscriptions:
+            return  # A client has just made it, perhaps of another type.
         command = CreateSubscription(subscription, SubscriptionType.QUEUE, decisions.now_ms())
         await decisions.decide(topic.topic_id, command)
 

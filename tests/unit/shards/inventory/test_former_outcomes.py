@@ -62,6 +62,18 @@ async def test_a_command_that_the_former_shard_carried_out_gets_its_first_outcom
         await execute(world.shards[1], creation(name))
 
 
+async def test_a_command_is_known_that_the_former_shard_carried_out(world):
+    name = tenant_at(world, 1)
+    await execute(world.shards[1], creation(name))
+    await move_key(world, name, 2)
+    await execute(world.shards[2], creation(tenant_at(world, 2), ID_2))
+    asked = [creation(name), creation(name, ID_2), creation(name, b"command-00000003")]
+
+    known = await world.shards[2].service.known_commands(pb.ExecuteRequest(commands=asked))
+
+    assert [each.command_id in known for each in asked] == [True, True, False]
+
+
 async def test_so_does_one_that_was_refused_there_though_it_would_not_be_here(world):
     name = tenant_at(world, 1)
     delete = pb.Command(command_id=ID_1, delete_tenant=pb.DeleteTenant(name=name))

@@ -322,6 +322,30 @@ async def test_a_deletion_that_comes_again_makes_no_subscription_of_what_clients
     assert cursors(shard, "s0", "s1") == [{}, {"queue": 0}]
 
 
+@run_by(in_scalable_shard, segments=2)
+async def test_a_deletion_that_another_shard_carried_out_makes_no_subscription_of_what_clients_made(
+    shard: ScalableShard,
+) -> None:
+    """The topic's slot was in another shard when the command was sent first."""
+    shard.segments.ledger("s1").cursors["queue"] = 7
+    body = pb.DeleteScalableSubscription(name=NAME, subscription="queue")
+    first, second = (
+        pb.Command(command_id=command_id, delete_scalable_subscription=body)
+        for command_id in (b"carried out by A", b"an unknown order")
+    )
+
+    async def find_known(_request: pb.ExecuteRequest) -> list[bytes]:
+        return [first.command_id]
+
+    found: list[bool] = []
+    for command in (first, second):
+        request = pb.ExecuteRequest(commands=[command])
+        await shard.harness.leader.scalable.adopt_unknown(request, find_known)
+        found.append("queue" in shard.topic.subscriptions)
+
+    assert found == [False, True]
+
+
 @run_by(in_scalable_shard)
 async def test_a_subscription_that_no_broker_has_is_not_found(shard: ScalableShard) -> None:
     result = await shard.unsubscribe("absent")

@@ -163,6 +163,23 @@ async def test_a_topic_is_renamed_by_a_former_name_and_deleted_by_it(world, clie
     assert [(await client.get(name)).name for name in names] == names
 
 
+async def test_a_deletion_that_comes_again_gets_its_first_outcome(world, client):
+    """The topic is gone at its home, but the node knows that its name led there."""
+    old, new = name_at(world, 1), name_at(world, 2)
+    await client.create(old)
+    await client.rename(old, new)
+
+    results = [
+        await client.execute(
+            new, pb.Command(command_id=b"the same command", delete_topic=pb.DeleteTopic(name=new))
+        )
+        for _ in range(2)
+    ]
+
+    assert [each.rejection_code for each in results] == ["", ""]
+    assert len({each.id for each in results}) == 1
+
+
 async def test_a_client_that_was_led_to_a_topic_that_is_gone_finds_the_next_of_the_name(
     world, client
 ):
