@@ -238,6 +238,9 @@ def move_report_from_proto(report: cluster_pb.SlotMoveReport) -> TakeMoveReport:
         report.to_position,
         report.reason,
         {each.of: each.units for each in report.session_units},
+        tuple([(each.first, each.last) for each in report.ranges]),
+        report.from_shard,
+        report.to_shard,
     )
 
 

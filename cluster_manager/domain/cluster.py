@@ -56,6 +56,7 @@ from cluster_manager.domain.slot_moves import adoption, moves, planning, plans
 from cluster_manager.domain.slot_moves.moves import (
     MovePhase,
     PlanMove,
+    Report,
     SlotMoveChanged,
     SlotMoves,
     StopMove,
@@ -234,6 +235,11 @@ def decide_move_report(
     of a move that is taken back gives the map another version."""
     shard_map = state.shard_map
     map_version = shard_map.version + 1 if shard_map is not None else 0
+    if command.report is Report.UNRECORDED:
+        for shard_id in (command.from_shard, command.to_shard):
+            if shard_map is None or shard_map.placement(shard_id) is None:
+                absent = f"move {command.move_id}: there is no shard {shard_id} in the map"
+                return Rejected(RejectionCode.NOT_FOUND, absent)
     decision = moves.decide_report(state.slot_moves, command, map_version)
     if isinstance(decision, Rejected):
         return decision

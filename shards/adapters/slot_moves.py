@@ -21,6 +21,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
 )
 from shards.adapters.cluster import Listeners
 from shards.domain.slot_moves.steps import MovePhase, SlotMove
+from shards.domain.slots.events import SlotRanges
 from shards.wire.slot_event import from_ranges
 
 
@@ -44,6 +45,10 @@ class LinkedSlotMoves:
             for _, move in sorted(self._link.view.slot_moves.items())
             if shard_id in (move.from_shard, move.to_shard)
         ]
+
+    def slots_of(self, shard_id: int) -> SlotRanges:
+        table = self._link.view.map_table
+        return () if table is None else table.ranges_of(shard_id)
 
     def report(self, report: SlotMoveReport) -> None:
         self._link.send(NodeMessage(slot_move=report))

@@ -13,6 +13,7 @@ from protos.nextgen.v1.shard_service_pb2 import (
     ReleaseSlotsResponse,
 )
 from shards.domain.slot_moves.steps import SlotMove
+from shards.domain.slots.events import SlotRanges
 
 
 class SlotMoves(Protocol):
@@ -25,6 +26,10 @@ class SlotMoves(Protocol):
 
     def of_shard(self, shard_id: int) -> Sequence[SlotMove]:
         """Return the moves in which a shard takes part and that are not over, by their ids."""
+        ...
+
+    def slots_of(self, shard_id: int) -> SlotRanges:
+        """Return the slots that a shard has by the shard map that is known here."""
         ...
 
     def report(self, report: SlotMoveReport) -> None:
@@ -67,6 +72,9 @@ class NoSlotMoves:
     map_version = 0
 
     def of_shard(self, _shard_id: int) -> Sequence[SlotMove]:
+        return ()
+
+    def slots_of(self, _shard_id: int) -> SlotRanges:
         return ()
 
     def report(self, _report: SlotMoveReport) -> None:

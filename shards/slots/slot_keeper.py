@@ -28,6 +28,7 @@ from shards.domain.slot_moves.steps import (
     SlotMove,
     due_report,
     next_step,
+    unrecorded,
 )
 from shards.domain.slots.events import SlotRanges
 from shards.ports import Cancellable, Clock
@@ -37,6 +38,7 @@ from shards.slots.ports import SlotMoves
 from shards.slots.row_removal import remove_rows
 from shards.slots.slot_copy import MoveIsHopeless, SlotCopy
 from shards.state.shard_state import ShardState
+from shards.wire.slot_event import to_ranges
 
 LOOK_AGAIN_S = 0.25
 """Seconds between two attempts at a step that has to wait."""
@@ -134,6 +136,7 @@ class SlotKeeper:
                 self._state.term.check()
                 waits = f"move {move.move_id}: {error}"
             await self._report(move)
+        await self._describe_unrecorded()
         self._waiting_for(waits)
         if waits:
             self._wait(LOOK_AGAIN_S, waits)
@@ -247,6 +250,27 @@ class SlotKeeper:
             await self._state.proposer.confirm()
             self._send(move, phase, reason=self._reasons.get(move.move_id) or move.reason)
         self._reported[move.move_id] = (phase, now)
+
+    async def _describe_unrecorded(self) -> None:
+        """Describe to the cluster manager the moves that it has lost, once in a while."""
+        if not self._moves.map_version:
+            return
+        recorded = {each.move_id for each in self._moves.of_shard(self._shard_id)}
+        mapped = self._moves.slots_of(self._shard_id)
+        now = self._clock.monotonic()
+        for move in tuple(unrecorded(self._shard_id, self._own(), recorded, mapped)):
+            before = self._reported.get(move.move_id)
+            if before is not None and now < before[1] + REPORT_AGAIN_S:
+                continue
+            await self._state.proposer.confirm()
+            self._send(
+                move,
+                "unrecorded",
+                ranges=to_ranges(move.ranges),
+                from_shard=move.from_shard,
+                to_shard=move.to_shard,
+            )
+            self._reported[move.move_id] = ("unrecorded", now)
 
     async def _adoption(self, move_id: int) -> tuple[int, SlotsAdopted]:
         if move_id not in self._adopted:

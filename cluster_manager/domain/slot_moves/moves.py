@@ -12,6 +12,10 @@ a move has adopted or refused in the log of the shard that it leads to, never bo
 follow.
 
 A shard takes part in one move at a time.
+
+A cluster manager that was recovered from its last replica may have lost the record of a move. The
+shards, whose logs have it, describe it: it is recorded as one that is to be stopped, and ends by
+the reports of how the logs have decided.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from cluster_manager.domain.slot_moves.ranges import (
     slots_of,
 )
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
+from nextgen.kernel.events.generations import generation_of
 from nextgen.kernel.limits.cluster import STORED_INTEGER_MAX
 from nextgen.kernel.limits.placement import (
     SLOT_MOVE_RANGES_MAX,
@@ -113,11 +118,13 @@ class Report(StrEnum):
     RELEASED = "released"
     RECLAIMED = "reclaimed"
     CLEANED = "cleaned"
+    UNRECORDED = "unrecorded"
 
 
 @dataclass(frozen=True, slots=True)
 class TakeMoveReport:
-    """A report of ``shard_id``. ``session_units`` are the leased units that came along."""
+    """A report of ``shard_id``. ``session_units`` are the leased units that came along;
+    ``ranges`` and the shards are of a move that is not recorded."""
 
     move_id: int
     shard_id: int
@@ -126,6 +133,9 @@ class TakeMoveReport:
     to_position: int = 0
     reason: str = ""
     session_units: Mapping[str, int] = field(default_factory=dict)
+    ranges: SlotRanges = ()
+    from_shard: int = 0
+    to_shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +166,8 @@ class SlotMoves:
 
 
 INITIAL = SlotMoves()
+
+LOST = "the cluster manager had lost its record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +233,8 @@ def decide_report(
     A report that cannot be true beside an earlier one is refused.
     """
     move = state.moves.get(command.move_id)
+    if command.report is Report.UNRECORDED:
+        return _decide_unrecorded(state, command)
     if move is None:
         return _no_such_move(command.move_id)
     is_target = command.report in (Report.COPYING, Report.ADOPTED, Report.REFUSED)
@@ -256,6 +270,30 @@ def forgotten(moves: Iterable[SlotMove]) -> list[int]:
     """Return the ids of the finished moves that are too many, the oldest first."""
     finished = sorted(move.move_id for move in moves if move.is_finished)
     return finished[: max(0, len(finished) - SLOT_MOVES_KEPT)]
+
+
+def _decide_unrecorded(
+    state: SlotMoves, command: TakeMoveReport
+) -> Accepted[SlotMoveChanged] | Rejected:
+    """Record a move that lost replicas had recorded: its id is of an earlier generation. Others
+    that are not known have finished and are forgotten."""
+    if command.move_id in state.moves:
+        return Accepted(())
+    if generation_of(command.move_id) >= generation_of(state.next_id):
+        return _no_such_move(command.move_id)
+    mistake = mistake_in(command.ranges)
+    if mistake or command.shard_id not in (command.from_shard, command.to_shard):
+        why = mistake or f"shard {command.shard_id} takes no part in move {command.move_id}"
+        return Rejected(RejectionCode.NOT_ALLOWED, why)
+    move = SlotMove(
+        command.move_id,
+        command.ranges,
+        command.from_shard,
+        command.to_shard,
+        MovePhase.STOPPING,
+        LOST,
+    )
+    return Accepted((SlotMoveChanged(move),))
 
 
 def _decide_adopted(

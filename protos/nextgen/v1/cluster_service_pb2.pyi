@@ -126,7 +126,7 @@ class ShardSize(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., term: _Optional[int] = ..., topics: _Optional[int] = ..., rows: _Optional[int] = ..., commands_per_second: _Optional[float] = ...) -> None: ...
 
 class SlotMoveReport(_message.Message):
-    __slots__ = ("move_id", "shard_id", "term", "phase", "from_position", "to_position", "rows_copied", "reason", "session_units")
+    __slots__ = ("move_id", "shard_id", "term", "phase", "from_position", "to_position", "rows_copied", "reason", "session_units", "ranges", "from_shard", "to_shard")
     MOVE_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,9 @@ class SlotMoveReport(_message.Message):
     ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SESSION_UNITS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    FROM_SHARD_FIELD_NUMBER: _ClassVar[int]
+    TO_SHARD_FIELD_NUMBER: _ClassVar[int]
     move_id: int
     shard_id: int
     term: int
@@ -145,7 +148,10 @@ class SlotMoveReport(_message.Message):
     rows_copied: int
     reason: str
     session_units: _containers.RepeatedCompositeFieldContainer[_events_pb2.CountedUnits]
-    def __init__(self, move_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., term: _Optional[int] = ..., phase: _Optional[str] = ..., from_position: _Optional[int] = ..., to_position: _Optional[int] = ..., rows_copied: _Optional[int] = ..., reason: _Optional[str] = ..., session_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ...) -> None: ...
+    ranges: _containers.RepeatedCompositeFieldContainer[_events_pb2.SlotRange]
+    from_shard: int
+    to_shard: int
+    def __init__(self, move_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., term: _Optional[int] = ..., phase: _Optional[str] = ..., from_position: _Optional[int] = ..., to_position: _Optional[int] = ..., rows_copied: _Optional[int] = ..., reason: _Optional[str] = ..., session_units: _Optional[_Iterable[_Union[_events_pb2.CountedUnits, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[_events_pb2.SlotRange, _Mapping]]] = ..., from_shard: _Optional[int] = ..., to_shard: _Optional[int] = ...) -> None: ...
 
 class ClusterUpdate(_message.Message):
     __slots__ = ("full", "error", "shard_map", "leaders", "brokers", "nodes", "transfers", "manager_endpoints", "heartbeat_sequence", "loads", "quotas", "configuration", "excluded_nodes", "map_delta", "slot_moves")

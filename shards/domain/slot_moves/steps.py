@@ -10,12 +10,13 @@ next leader simply continues. A source acts only on a phase that the target's lo
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
 from shards.domain.shard import Shard
 from shards.domain.slot_moves.decider import has_adopted, has_outgoing, incoming_of
-from shards.domain.slots.events import SlotRanges
+from shards.domain.slots.events import SlotRanges, without
 
 
 class MovePhase(StrEnum):
@@ -72,6 +73,34 @@ def due_report(shard_id: int, shard: Shard, move: SlotMove) -> str:
     if move.phase is MovePhase.REFUSED:
         return "reclaimed"
     return "cleaned" if move.phase is MovePhase.ADOPTED else ""
+
+
+def unrecorded(
+    shard_id: int, shard: Shard, recorded: Collection[int], mapped: SlotRanges
+) -> Iterator[SlotMove]:
+    """Yield the moves that the shard's log has and the cluster manager does not: it was recovered
+    from its last replica, which had not heard of them.
+
+    ``recorded`` are the ids of the shard's moves that by its record are not over, ``mapped`` the
+    slots that the shard has by its map.
+    """
+    for outgoing in shard.outgoing:
+        if outgoing.move_id not in recorded:
+            yield _lost(outgoing.move_id, outgoing.ranges, shard_id, outgoing.to_shard)
+    for incoming in shard.incoming:
+        if incoming.move_id not in recorded and not incoming.is_refused:
+            yield _lost(incoming.move_id, incoming.ranges, incoming.from_shard, shard_id)
+    elsewhere = without(shard.ranges, mapped)
+    for came in reversed(shard.came):
+        others = without(elsewhere, came.ranges)
+        lost = without(elsewhere, others)
+        if lost and came.move_id not in recorded:
+            yield _lost(came.move_id, lost, came.from_shard, shard_id)
+        elsewhere = others
+
+
+def _lost(move_id: int, ranges: SlotRanges, from_shard: int, to_shard: int) -> SlotMove:
+    return SlotMove(move_id, ranges, from_shard, to_shard, MovePhase.STOPPING)
 
 
 def _target_step(shard: Shard, move: SlotMove) -> MoveStep:

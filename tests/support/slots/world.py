@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from nextgen.kernel.errors import ConnectionLost, MetadataError, NotLeader
@@ -130,6 +131,12 @@ class MovingShard(ShardReplica):
         for listener in tuple(self._listeners):
             listener()
 
+    def forget_moves(self) -> None:
+        """Learn all moves anew from the cluster manager: it knows none at this moment."""
+        self.known.clear()
+        for listener in tuple(self._listeners):
+            listener()
+
     def _lead(self) -> None:
         self.source = SlotSource(self.state, self.query)
         self.keeper = SlotKeeper(self.state, self.query, _Moves(self, self._world), LoopClock())
@@ -151,6 +158,10 @@ class _Moves:
 
     def of_shard(self, _shard_id: int) -> Sequence[SlotMove]:
         return [move for _, move in sorted(self._shard.known.items())]
+
+    def slots_of(self, shard_id: int) -> SlotRanges:
+        first = self._world.table.ranges_of(shard_id)
+        return self._world.manager.slots_of(shard_id, first)
 
     def report(self, report: SlotMoveReport) -> None:
         self._world.send(f"report {report.phase}", lambda: self._world.manager.take(report))
@@ -284,12 +295,15 @@ class SlotWorld(World):
         deliver()
 
     def _push(self, move: SlotMove) -> None:
-        for shard in self.shards.values():
-            assert isinstance(shard, MovingShard)
-            self.send(
-                f"push {move.phase} to {'AB'[shard.shard_id - 1]}",
-                lambda shard=shard: shard.push(move),  # type: ignore[misc]
-            )
+        recoveries = self.manager.recoveries
+
+        def push(shard: MovingShard) -> None:
+            # What was under way from a cluster manager before the recovery is gone with it.
+            if recoveries == self.manager.recoveries:
+                shard.push(move)
+
+        for shard in (self.a, self.b):
+            self.send(f"push {move.phase} to {'AB'[shard.shard_id - 1]}", partial(push, shard))
 
     async def _push_again(self) -> None:
         while True:

@@ -27,6 +27,7 @@ from cluster_manager.domain.slot_moves.moves import (
 )
 from cluster_manager.domain.slot_moves.ranges import mistake_in, ranges_of, slots_of
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.limits.placement import (
     SLOT_MOVE_RANGES_MAX,
@@ -203,6 +204,57 @@ def test_a_shard_that_refused_reports_that_it_is_clean_without_an_effect() -> No
     state = reported(begun(), Report.REFUSED, 2)
 
     assert reported(state, Report.CLEANED, 2) == state
+
+
+def recovered() -> ClusterState:
+    """Return a cluster whose last replica knew of no move when it was promoted."""
+    last = SlotMove(1 << GENERATION_BITS, (), 0, 0, MovePhase.DONE)
+    return fold_events(cluster(), [SlotMoveChanged(last)])
+
+
+def described(state: ClusterState, shard_id: int = 2, **values: object) -> object:
+    move = {"move_id": 1, "ranges": RANGES, "from_shard": 1, "to_shard": 2, **values}
+    return decide_move_report(
+        state,
+        TakeMoveReport(shard_id=shard_id, report=Report.UNRECORDED, **move),  # type: ignore[arg-type]
+    )
+
+
+def test_a_move_whose_record_was_lost_ends_as_the_logs_have_decided() -> None:
+    state = after(recovered(), described(recovered()))
+    assert phase(state) is MovePhase.STOPPING
+    assert after(state, described(state, 1)) == state, "the other shard describes it too"
+
+    moved = reported(adopted(state), Report.CLEANED, 1)
+    kept = reported(reported(state, Report.REFUSED, 2), Report.RECLAIMED, 1)
+
+    assert {owners_of(moved)[slot] for slot in slots_of(RANGES)} == {2}
+    assert owners_of(kept) == owners_of(cluster())
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"move_id": (1 << GENERATION_BITS) + 1}, RejectionCode.NOT_FOUND),
+        ({"shard_id": 3}, RejectionCode.NOT_ALLOWED),
+        ({"ranges": ()}, RejectionCode.NOT_ALLOWED),
+        ({"to_shard": 99, "shard_id": 1}, RejectionCode.NOT_FOUND),
+    ],
+)
+def test_a_move_that_was_not_lost_is_not_recorded(
+    values: dict[str, object], code: RejectionCode
+) -> None:
+    refused = described(recovered(), **values)
+
+    assert isinstance(refused, Rejected)
+    assert refused.code is code
+
+
+def test_a_finished_move_that_is_forgotten_is_not_recorded_again() -> None:
+    refused = described(cluster(), move_id=7)
+
+    assert isinstance(refused, Rejected)
+    assert refused.code is RejectionCode.NOT_FOUND
 
 
 def test_an_unknown_move_is_not_found() -> None:
