@@ -117,6 +117,8 @@ class Evacuation:
         self._lost_pace = Pace(clock.monotonic)
         self._lost_rate = 1.0
         self._sessions: dict[str, asyncio.Task[None]] = {}
+        self._brokers: dict[str, str] = {}
+        """The brokers of sessions under evacuation, which the directory may lack."""
         self._unknown: dict[str, int] = {}
         self._left_at = -math.inf
         """When a unit last left a session under evacuation."""
@@ -157,8 +159,13 @@ class Evacuation:
         known = self._directory.session(session_id)
         if known is not None:
             return known.broker_id
-        units = self._state.scans.units_of_session(session_id, "", 1)
-        return units[0].broker_id if units else ""
+        broker_id = self._brokers.get(session_id, "")
+        if not broker_id:
+            units = self._state.scans.units_of_session(session_id, "", 1)
+            broker_id = units[0].broker_id if units else ""
+            if session_id in self._sessions:
+                self._brokers[session_id] = broker_id
+        return broker_id
 
     # Checking ---------------------------------------------------------------------------------
 
@@ -216,7 +223,11 @@ class Evacuation:
     def _begin(self, session_id: str) -> None:
         task = start("evacuation", self._empty(session_id))
         self._sessions[session_id] = task
-        task.add_done_callback(lambda _: self._sessions.pop(session_id, None))
+        task.add_done_callback(lambda _: self._ended(session_id))
+
+    def _ended(self, session_id: str) -> None:
+        del self._sessions[session_id]
+        self._brokers.pop(session_id, None)
 
     async def _empty(self, session_id: str) -> None:
         """Evacuate a session while there is a reason to.
@@ -262,7 +273,8 @@ class Evacuation:
                 pause_s = min(2 * pause_s, _RETRY_SECONDS_MAX)
 
     async def _pass(self, session_id: str, why: Why) -> int:
-        """Go over the units once, at the pace, while the reason holds; return how many left."""
+        """Go over the units once, at the pace, while the reason holds and there are brokers; return
+        how many left."""
         order = EvacuationOrder(
             self._state,
             self._units,
@@ -274,7 +286,7 @@ class Evacuation:
         batches: dict[asyncio.Task[int], int] = {}
         left = 0
         try:
-            while self._why(session_id) is why:
+            while self._why(session_id) is why and self._directory.live():
                 # An operator may have set another rate meanwhile.
                 rate = part * self._units_per_second(session_id, why)
                 await asyncio.sleep(pace.wait_seconds(rate))

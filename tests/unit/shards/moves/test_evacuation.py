@@ -579,3 +579,19 @@ async def test_a_broker_with_a_lowered_capacity_resumes_its_session_and_begins_a
     known = shard.cluster.broker("broker-1")
     assert known is not None
     assert (known.capacity_units, known.announced_units) == (70, 0)
+
+
+@run_by(in_shard, units=100_000)
+async def test_units_of_lost_brokers_wait_where_no_broker_is_left(shard: Harness) -> None:
+    """Work on them would cost a leader what it needs to greet the next broker."""
+    await spread(shard, 2_000)
+    second = await shard.start_broker("broker-2", capacity_units=100_000)
+    shard.brokers["broker-1"].vanish()
+    await asyncio.sleep(1.0)
+    second.vanish()
+    await asyncio.sleep(1.0)
+    begun = shard.node_metrics.counters()["lookups"]
+
+    await asyncio.sleep(5.0)
+
+    assert shard.node_metrics.counters()["lookups"] == begun
