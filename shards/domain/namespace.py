@@ -22,7 +22,8 @@ class CreateNamespace:
     """``namespace_id`` is minted for this command: the same id again is a retry.
 
     ``name`` is ``tenant/namespace``; ``tenant_id`` comes from the tenant's open gate. ``policies``
-    are set with it: there is no moment at which it exists without them.
+    are set with it: there is no moment at which it exists without them. ``is_rename``: it is what
+    another one is renamed to.
     """
 
     namespace_id: str
@@ -30,6 +31,7 @@ class CreateNamespace:
     tenant_id: str
     properties: Properties = ()
     policies: SetPolicies | None = None
+    is_rename: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,12 @@ def decide(
             command.namespace_id, command.name, command.tenant_id, command.properties
         )
         return _RULES.decide_create(
-            namespace, command.name, command.namespace_id, created, command.policies
+            namespace,
+            command.name,
+            command.namespace_id,
+            created,
+            command.policies,
+            is_rename=command.is_rename,
         )
     return _RULES.decide(namespace, command)
 

@@ -12,23 +12,36 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, assert_never
 
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.governance.policies import PolicyLevel
+from nextgen.kernel.routing.renamed_parents import is_of_one_rename
 from shards.domain.life import Life
 from shards.domain.policies import PackedPolicies, SetPolicies, changes_nothing, check_set
-from shards.domain.properties import Properties, check_properties
+from shards.domain.properties import (
+    Properties,
+    check_properties,
+    check_unmarked,
+    with_marks,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SetProperties:
-    """Replace all properties. ``expected_version`` 0 means any."""
+    """Replace all properties. ``expected_version`` 0 means any.
+
+    ``is_rename``: a rename sets them, with its marks. Others leave the marks as they are.
+    """
 
     name: str
     properties: Properties
     expected_version: int = 0
+    is_rename: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StartDeletion:
+    """``expected_version`` 0 means any."""
+
     name: str
+    expected_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +104,22 @@ class ParentRules(Generic[State]):
         parent_id: str,
         created: Any,
         policies: SetPolicies | None = None,
+        *,
+        is_rename: bool = False,
     ) -> Decision:
-        """Decide about creating the parent, by its event ``created``, with its first policies."""
+        """Decide about creating the parent, by its event ``created``, with its first policies.
+
+        ``is_rename``: it is the new name of one whose rename goes on if it was begun before.
+        """
         if parent is not None:
             if parent.parent_id == parent_id:
                 return Accepted(())
+            if is_rename and is_of_one_rename(dict(parent.properties), dict(created.properties)):
+                is_deleting = parent.life is Life.DELETING
+                return self._being_deleted(name) if is_deleting else Accepted(())
             return self._rejected(RejectionCode.ALREADY_EXISTS, name, "already exists")
-        refusal = check_properties(created.properties)
+        refusal = None if is_rename else check_unmarked(created.properties)
+        refusal = refusal or check_properties(created.properties)
         if policies is None or not policies.packed:
             return refusal or Accepted((created,))
         refusal = refusal or check_set(policies, self.level, 0)
@@ -148,16 +170,17 @@ class ParentRules(Generic[State]):
             return self._not_found(command.name)
         if parent.life is Life.DELETING:
             return self._being_deleted(command.name)
-        if parent.properties == command.properties:
+        wanted = command.properties
+        if not command.is_rename:
+            marked = with_marks(wanted, parent.properties)
+            if isinstance(marked, Rejected):
+                return marked
+            wanted = marked
+        if parent.properties == wanted:
             return Accepted(())
-        if command.expected_version not in (0, parent.version):
-            return self._rejected(
-                RejectionCode.VERSION_MISMATCH,
-                command.name,
-                f"is at version {parent.version}, command expected {command.expected_version}",
-            )
-        refusal = check_properties(command.properties)
-        return refusal or Accepted((self.properties_set(command.name, command.properties),))
+        refusal = self._mismatch(parent, command.name, command.expected_version)
+        refusal = refusal or check_properties(wanted)
+        return refusal or Accepted((self.properties_set(command.name, wanted),))
 
     def _decide_set_policies(self, parent: State | None, command: SetPolicies) -> Decision:
         if parent is None:
@@ -178,7 +201,8 @@ class ParentRules(Generic[State]):
             return self._not_found(command.name)
         if parent.life is Life.DELETING:
             return Accepted(())
-        return Accepted((self.deletion_started(command.name),))
+        refusal = self._mismatch(parent, command.name, command.expected_version)
+        return refusal or Accepted((self.deletion_started(command.name),))
 
     def _decide_abort_deletion(self, parent: State | None, command: AbortDeletion) -> Decision:
         if parent is None or parent.parent_id != command.parent_id:
@@ -195,6 +219,15 @@ class ParentRules(Generic[State]):
             message = f"deletion of {self.level.value} {command.name} was not started"
             return Rejected(RejectionCode.NOT_ALLOWED, message)
         return Accepted((self.deleted(command.name, command.parent_id),))
+
+    def _mismatch(self, parent: State, name: str, expected_version: int) -> Rejected | None:
+        if expected_version in (0, parent.version):
+            return None
+        return self._rejected(
+            RejectionCode.VERSION_MISMATCH,
+            name,
+            f"is at version {parent.version}, command expected {expected_version}",
+        )
 
     def _not_found(self, name: str) -> Rejected:
         return self._rejected(RejectionCode.NOT_FOUND, name, "does not exist")

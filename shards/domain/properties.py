@@ -1,4 +1,8 @@
-"""A properties map as the aggregates keep it: pairs, each key once, ascending by key."""
+"""A properties map as the aggregates keep it: pairs, each key once, ascending by key.
+
+Properties with the marks of a rename of a parent (``nextgen.kernel.routing.renamed_parents``) are
+set by that rename alone.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from nextgen.kernel.limits.cluster import (
     PROPERTY_KEY_BYTES_MAX,
     PROPERTY_VALUE_BYTES_MAX,
 )
+from nextgen.kernel.routing.renamed_parents import is_mark
 
 Properties = tuple[tuple[str, str], ...]
 """Sorted by key, so that equal maps are equal values."""
@@ -18,6 +23,8 @@ def check_properties(properties: Properties) -> Rejected | None:
     """Return why ``properties`` may not be stored, None if they may."""
     if not properties:
         return None
+    # Renaming what has as many properties as are allowed is allowed.
+    properties = tuple([pair for pair in properties if not is_mark(pair[0])])
     if len(properties) > PROPERTIES_MAX:
         return _exceeded(f"{len(properties)} properties given, at most {PROPERTIES_MAX}")
     total_bytes = 0
@@ -33,6 +40,25 @@ def check_properties(properties: Properties) -> Rejected | None:
     if total_bytes > PROPERTIES_BYTES_MAX:
         return _exceeded(f"properties have {total_bytes} bytes, at most {PROPERTIES_BYTES_MAX}")
     return None
+
+
+def check_unmarked(properties: Properties) -> Rejected | None:
+    """Return why a user may not create a parent with ``properties``: one is a rename's mark."""
+    marks = [key for key, _ in properties if is_mark(key)]
+    return _of_renames(marks[0]) if marks else None
+
+
+def with_marks(wanted: Properties, present: Properties) -> Properties | Rejected:
+    """Return what a user sets: ``wanted``, and the marks that are ``present``, which stay."""
+    marks = {key: value for key, value in present if is_mark(key)}
+    changed = [key for key, value in wanted if is_mark(key) and marks.get(key) != value]
+    if changed:
+        return _of_renames(changed[0])
+    return tuple(sorted({**dict(wanted), **marks}.items())) if marks else wanted
+
+
+def _of_renames(key: str) -> Rejected:
+    return Rejected(RejectionCode.NOT_ALLOWED, f"property {key!a} is set by renames alone")
 
 
 def _exceeded(message: str) -> Rejected:

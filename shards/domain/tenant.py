@@ -12,17 +12,22 @@ from nextgen.kernel.events.decider import Accepted, Rejected
 from nextgen.kernel.governance.policies import PolicyLevel
 from shards.domain.life import Life
 from shards.domain.parent import ParentCommand, ParentRules
-from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies
+from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies, SetPolicies
 from shards.domain.properties import Properties
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTenant:
-    """``tenant_id`` is minted for this command: the same id again is a retry."""
+    """``tenant_id`` is minted for this command: the same id again is a retry.
+
+    ``policies`` are set with it. ``is_rename``: it is what another tenant is renamed to.
+    """
 
     tenant_id: str
     name: str
     properties: Properties = ()
+    policies: SetPolicies | None = None
+    is_rename: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,14 @@ def decide(tenant: TenantState, command: TenantCommand) -> Accepted[TenantEvent]
     """Decide what ``command`` means for ``tenant``."""
     if isinstance(command, CreateTenant):
         created = TenantCreated(command.tenant_id, command.name, command.properties)
-        return _RULES.decide_create(tenant, command.name, command.tenant_id, created)
+        return _RULES.decide_create(
+            tenant,
+            command.name,
+            command.tenant_id,
+            created,
+            command.policies,
+            is_rename=command.is_rename,
+        )
     return _RULES.decide(tenant, command)
 
 

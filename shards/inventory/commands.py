@@ -160,23 +160,29 @@ class InventoryCommands:
         state, name, body = self._state, command.name, command.body
         match body:
             case pb.DeleteTenant():
-                return self._deletion.delete(TENANTS, name, command.command_id)
+                return self._deletion.delete(
+                    TENANTS, name, command.command_id, body.expected_version
+                )
             case pb.CreateTenant():
-                tenant_id = state.ids.mint(name)
                 order: tenant.TenantCommand = tenant.CreateTenant(
-                    tenant_id, name, to_properties(body.properties)
+                    state.ids.mint(name),
+                    name,
+                    to_properties(body.properties),
+                    first_policies(body),
+                    body.is_rename,
                 )
             case pb.SetTenantProperties():
-                order = SetProperties(name, to_properties(body.properties), body.expected_version)
+                order = _set_properties(name, body)
             case pb.SetPolicies():
                 order = to_policies(name, body)
             case _:
                 assert_never(body)
         before = state.reads.load_tenant(name)
         decision = tenant.decide(before, order)
-        if isinstance(order, SetPolicies) and isinstance(decision, Accepted):
-            assert before is not None, "an absent tenant gets no policies"
-            if (refusal := self._unknown_broker(order, before.policies)) is not None:
+        policies = order.policies if isinstance(order, tenant.CreateTenant) else order
+        if isinstance(policies, SetPolicies) and isinstance(decision, Accepted):
+            present = NO_PACKED_POLICIES if before is None else before.policies
+            if (refusal := self._unknown_broker(policies, present)) is not None:
                 return refusal
         result = CommandResult()
         if isinstance(decision, Accepted):
@@ -191,13 +197,14 @@ class InventoryCommands:
         name, body = command.name.text, command.body
         match body:
             case pb.DeleteNamespace():
-                return self._deletion.delete(NAMESPACES, name, command.command_id)
+                return self._deletion.delete(
+                    NAMESPACES, name, command.command_id, body.expected_version
+                )
             case pb.CreateNamespace():
                 create = partial(self._create_namespace, command.command_id, command.name, body)
                 return self._create(command, create)
             case pb.SetNamespaceProperties():
-                order = SetProperties(name, to_properties(body.properties), body.expected_version)
-                return self._decide_namespace(command.command_id, order, ())
+                return self._decide_namespace(command.command_id, _set_properties(name, body), ())
             case pb.SetPolicies():
                 return self._decide_namespace(command.command_id, to_policies(name, body), ())
             case _:
@@ -222,6 +229,7 @@ class InventoryCommands:
             admission.parent_id,
             to_properties(body.properties),
             first_policies(body),
+            body.is_rename,
         )
         return self._decide_namespace(command_id, order, admission.events)
 
@@ -432,3 +440,10 @@ class InventoryCommands:
         if rejected.code is not RejectionCode.NOT_EMPTY:
             return rejected
         return has_shadows(source, self._state.scans.shadows_of(source, SHADOWS_SHOWN + 1))
+
+
+def _set_properties(
+    name: str, body: pb.SetTenantProperties | pb.SetNamespaceProperties
+) -> SetProperties:
+    properties = to_properties(body.properties)
+    return SetProperties(name, properties, body.expected_version, body.is_rename)

@@ -283,8 +283,8 @@ def to_policies(name: str, body: SetPolicies) -> policies.SetPolicies:
     )
 
 
-def first_policies(body: CreateNamespace) -> policies.SetPolicies | None:
-    """Return the order to set the policies that a namespace is created with, None without any."""
+def first_policies(body: CreateTenant | CreateNamespace) -> policies.SetPolicies | None:
+    """Return the order to set the policies that a parent is created with, None without any."""
     if not body.HasField("policies"):
         return None
     return to_policies(body.name, SetPolicies(policies=body.policies))

@@ -277,45 +277,7 @@ class Command(_message.Message):
     def __init__(self, command_id: _Optional[bytes] = ..., batch_id: _Optional[bytes] = ..., create_tenant: _Optional[_Union[CreateTenant, _Mapping]] = ..., set_tenant_properties: _Optional[_Union[SetTenantProperties, _Mapping]] = ..., delete_tenant: _Optional[_Union[DeleteTenant, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., set_namespace_properties: _Optional[_Union[SetNamespaceProperties, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., create_topics: _Optional[_Union[CreateTopics, _Mapping]] = ..., set_topic_properties: _Optional[_Union[SetTopicProperties, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., grow_topic: _Optional[_Union[GrowTopic, _Mapping]] = ..., admit_shadow: _Optional[_Union[AdmitShadow, _Mapping]] = ..., unlist_shadow: _Optional[_Union[UnlistShadow, _Mapping]] = ..., rename_topic: _Optional[_Union[RenameTopic, _Mapping]] = ..., point_name: _Optional[_Union[PointName, _Mapping]] = ..., close_parent_gate: _Optional[_Union[CloseParentGate, _Mapping]] = ..., reopen_parent_gate: _Optional[_Union[ReopenParentGate, _Mapping]] = ..., grow_shadows: _Optional[_Union[GrowShadows, _Mapping]] = ..., set_policies: _Optional[_Union[SetPolicies, _Mapping]] = ..., change_layout: _Optional[_Union[ChangeLayout, _Mapping]] = ..., create_scalable_subscription: _Optional[_Union[CreateScalableSubscription, _Mapping]] = ..., delete_scalable_subscription: _Optional[_Union[DeleteScalableSubscription, _Mapping]] = ..., seek_scalable_subscription: _Optional[_Union[SeekScalableSubscription, _Mapping]] = ..., register_scalable_consumer: _Optional[_Union[RegisterScalableConsumer, _Mapping]] = ..., remove_scalable_consumer: _Optional[_Union[RemoveScalableConsumer, _Mapping]] = ..., abandon_layout_change: _Optional[_Union[AbandonLayoutChange, _Mapping]] = ...) -> None: ...
 
 class CreateTenant(_message.Message):
-    __slots__ = ("name", "properties")
-    class PropertiesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    properties: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
-
-class SetTenantProperties(_message.Message):
-    __slots__ = ("name", "properties", "expected_version")
-    class PropertiesEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
-    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    properties: _containers.ScalarMap[str, str]
-    expected_version: int
-    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
-
-class DeleteTenant(_message.Message):
-    __slots__ = ("name",)
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
-
-class CreateNamespace(_message.Message):
-    __slots__ = ("name", "properties", "policies")
+    __slots__ = ("name", "properties", "policies", "is_rename")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -326,13 +288,15 @@ class CreateNamespace(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
+    IS_RENAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     properties: _containers.ScalarMap[str, str]
     policies: _policies_pb2.Policies
-    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ...) -> None: ...
+    is_rename: bool
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., is_rename: _Optional[bool] = ...) -> None: ...
 
-class SetNamespaceProperties(_message.Message):
-    __slots__ = ("name", "properties", "expected_version")
+class SetTenantProperties(_message.Message):
+    __slots__ = ("name", "properties", "expected_version", "is_rename")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -343,16 +307,66 @@ class SetNamespaceProperties(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_RENAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     properties: _containers.ScalarMap[str, str]
     expected_version: int
-    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ...) -> None: ...
+    is_rename: bool
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ..., is_rename: _Optional[bool] = ...) -> None: ...
+
+class DeleteTenant(_message.Message):
+    __slots__ = ("name", "expected_version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class CreateNamespace(_message.Message):
+    __slots__ = ("name", "properties", "policies", "is_rename")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    IS_RENAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    policies: _policies_pb2.Policies
+    is_rename: bool
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., policies: _Optional[_Union[_policies_pb2.Policies, _Mapping]] = ..., is_rename: _Optional[bool] = ...) -> None: ...
+
+class SetNamespaceProperties(_message.Message):
+    __slots__ = ("name", "properties", "expected_version", "is_rename")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    IS_RENAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    expected_version: int
+    is_rename: bool
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., expected_version: _Optional[int] = ..., is_rename: _Optional[bool] = ...) -> None: ...
 
 class DeleteNamespace(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "expected_version")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    expected_version: int
+    def __init__(self, name: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
     __slots__ = ("name", "partitions", "properties", "segments", "migrates")

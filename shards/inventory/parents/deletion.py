@@ -64,20 +64,24 @@ class ParentDeletion:
         self._directory = directory
         self._turns = Turns(state.term.number)
 
-    async def delete(self, family: Family, name: str, command_id: bytes) -> CommandResult:
-        """Delete the parent, or continue its deletion.
+    async def delete(
+        self, family: Family, name: str, command_id: bytes, expected_version: int = 0
+    ) -> CommandResult:
+        """Delete the parent, if it is at this version (0: any), or continue its deletion.
 
         Raises:
             DeadlineExceeded: The run failed. The parent is DELETING; repeat to continue.
             NotLeader, ProposalLost: Leadership moved; likewise.
         """
         async with self._turns.of((family.kind, name)):
-            return await self._start(family, name, command_id)
+            return await self._start(family, name, command_id, expected_version)
 
-    async def _start(self, family: Family, name: str, command_id: bytes) -> CommandResult:
+    async def _start(
+        self, family: Family, name: str, command_id: bytes, expected_version: int
+    ) -> CommandResult:
         state = self._state
         before = family.load(state.reads, name)
-        started = family.decide(before, StartDeletion(name))
+        started = family.decide(before, StartDeletion(name, expected_version))
         answer = conclude(
             state, command_id if isinstance(started, Rejected) else b"", started, CommandResult()
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -207,3 +207,77 @@ def test_retry_replay_snapshot_and_total_hold(parent, kind, data, cut):
         parent.module.decide, parent.module.evolve, kind, lambda state: state.name
     )
     check_all_promises(aggregate, history, command, cut)
+
+
+# Renames ------------------------------------------------------------------------------------------
+
+MARKED = (("nextgen.rename.from_id", "id-0"), ("owner", "payments"))
+MARK = MARKED[:1]
+
+
+@pytest.fixture
+def renamed(parent: ParentUnderTest) -> tuple[Any, ...]:
+    """The history of a parent that is what another one is renamed to."""
+    return (parent.created("id-1", MARKED),)
+
+
+def renaming(parent: ParentUnderTest, parent_id: str, properties: Any = MARKED) -> Any:
+    return replace(parent.create(parent_id, properties), is_rename=True)
+
+
+def test_a_rename_goes_on_at_what_it_created_before_and_at_nothing_else(parent, created, renamed):
+    assert parent.decide((), renaming(parent, "id-1")) == Accepted(renamed)
+    assert parent.decide(renamed, renaming(parent, "id-2")) == Accepted(())
+    for history, properties in (
+        (created, MARKED),
+        (renamed, (("nextgen.rename.from_id", "id-other"),)),
+        (renamed, ()),
+        (created, ()),
+    ):
+        decision = parent.decide(history, renaming(parent, "id-2", properties))
+        assert code_of(decision) is RejectionCode.ALREADY_EXISTS
+
+
+def test_a_rename_does_not_go_on_at_what_is_being_deleted(parent, renamed):
+    deleting = (*renamed, parent.event("DeletionStarted"))
+    decision = parent.decide(deleting, renaming(parent, "id-2"))
+    assert code_of(decision) is RejectionCode.NOT_ALLOWED
+
+
+def test_nobody_but_a_rename_makes_marks(parent, created, renamed):
+    for properties in (MARKED, (("nextgen.rename.to", "elsewhere"),)):
+        assert code_of(parent.decide((), parent.create("id-2", properties))) is (
+            RejectionCode.NOT_ALLOWED
+        )
+        command = SetProperties(parent.name, properties)
+        assert code_of(parent.decide(created, command)) is RejectionCode.NOT_ALLOWED
+    changed = SetProperties(parent.name, (("nextgen.rename.from_id", "id-other"),))
+    assert code_of(parent.decide(renamed, changed)) is RejectionCode.NOT_ALLOWED
+    marking = replace(changed, is_rename=True)
+    assert parent.decide(renamed, marking).events == (
+        parent.event("PropertiesSet", changed.properties),
+    )
+
+
+def test_marks_stay_whatever_properties_are_set(parent, renamed):
+    for wanted in ((), MARK):
+        decision = parent.decide(renamed, SetProperties(parent.name, wanted))
+        assert decision == Accepted((parent.event("PropertiesSet", MARK),))
+    assert parent.decide(renamed, SetProperties(parent.name, PROPERTIES)) == Accepted(())
+
+
+def test_marks_do_not_count_against_the_limits_of_properties(parent):
+    full = tuple((f"key-{number:03}", "") for number in range(PROPERTIES_MAX))
+    decision = parent.decide((), renaming(parent, "id-1", (*full, *MARK)))
+    assert isinstance(decision, Accepted)
+    decision = parent.decide((), renaming(parent, "id-1", (*full, ("key-x", ""), *MARK)))
+    assert code_of(decision) is RejectionCode.LIMIT_EXCEEDED
+
+
+def test_a_deletion_begins_at_the_expected_version_and_goes_on_at_any(parent, created, deleting):
+    begun = parent.decide(created, StartDeletion(parent.name, expected_version=1))
+    assert begun == Accepted(deleting[1:])
+    late = parent.decide(created, StartDeletion(parent.name, expected_version=2))
+    assert code_of(late) is RejectionCode.VERSION_MISMATCH
+    again = parent.decide(deleting, StartDeletion(parent.name, expected_version=1))
+    assert again == Accepted(())
