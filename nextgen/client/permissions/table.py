@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -36,7 +36,8 @@ from nextgen.client.permissions.known_object import (
 )
 from nextgen.client.permissions.name_chain import Key, topic_chain
 from nextgen.client.permissions.session import WatchedAccess
-from nextgen.client.permissions.target import Target, target_of
+from nextgen.client.permissions.stream_use import StreamUse
+from nextgen.client.permissions.target import Target, refusal, target_of
 from nextgen.kernel.errors import Forbidden, MetadataError, Overloaded, Unavailable
 from nextgen.kernel.governance.access import Action, Principal, Resource, ResourceKind
 from nextgen.kernel.governance.access_rules import (
@@ -82,23 +83,6 @@ class Shards(Protocol):
     def shard_of_slot(self, slot: int) -> int: ...
 
 
-class _StreamUse:
-    """A stream, and the objects by which names may be looked up without a question."""
-
-    __slots__ = ("breaks", "lookers", "stream")
-
-    def __init__(self, stream: ShardStream) -> None:
-        self.stream = stream
-        self.breaks = stream.breaks
-        self.lookers: dict[KnownObject, None] = {}
-
-    def drop_lookers(self) -> None:
-        lookers, self.lookers = self.lookers, {}
-        self.breaks = self.stream.breaks
-        for known in lookers:
-            known.drop_lookers()
-
-
 class PermissionTable:
     """See the module. Owned by one event loop; ``stop`` it before its streams."""
 
@@ -114,7 +98,7 @@ class PermissionTable:
         self.sessions = 0
         self._objects: OrderedDict[Key, KnownObject] = OrderedDict()
         """Least recently used first."""
-        self._uses: dict[int, _StreamUse] = {}
+        self._uses: dict[int, StreamUse] = {}
         """By shard."""
         self._rechecking: Counter[KnownObject] = Counter()
         """Objects whose last changes have not reached every connection yet."""
@@ -208,15 +192,16 @@ class PermissionTable:
         """Return whether a use that was allowed is still allowed by the last known facts."""
         action, resource, subscription = kept
         target = target_of(resource)
-        facts = self._last_known(target)
         # What is not known was not needed before. Who has it comes back and is asked again.
-        return self._decide(principal, action, target, facts, subscription) is True
+        return self._by_names(principal, action, target, self._last_known, subscription) is True
 
     def objects_of(self, target: Target) -> list[KnownObject]:
         """Return the objects that are followed and decide about ``target``."""
         parents = _parents(target)
         found = [known for key in parents if (known := self._objects.get(key)) is not None]
-        return [*found, *self._chain(target)[0]]
+        present = self._present(target)
+        by_present = () if present is None else self.objects_of(present)
+        return [*found, *self._chain(target)[0], *by_present]
 
     def needs_facts(self, principal: Principal) -> bool:
         """Return whether anything but its roles decides what ``principal`` may do."""
@@ -273,7 +258,24 @@ class PermissionTable:
     def _may_now(
         self, principal: Principal, action: Action, target: Target, subscription: str
     ) -> bool | None:
-        return self._decide(principal, action, target, self._usable(target), subscription)
+        return self._by_names(principal, action, target, self._usable, subscription)
+
+    def _by_names(
+        self,
+        principal: Principal,
+        action: Action,
+        target: Target,
+        facts_of: Callable[[Target], AccessFacts],
+        subscription: str,
+    ) -> bool | None:
+        """Decide by the name that is used and, if it is a former one, by the topic's present name:
+        who may use the topic may do so by either."""
+        allowed = self._decide(principal, action, target, facts_of(target), subscription)
+        present = None if allowed else self._present(target)
+        if present is None:
+            return allowed
+        too = self._decide(principal, action, present, facts_of(present), subscription)
+        return too if too or allowed is False else None
 
     def _decide(
         self,
@@ -306,6 +308,14 @@ class PermissionTable:
         if not target.topic:
             return [], None
         return topic_chain(self._objects, target.topic, _wall_ms())
+
+    def _present(self, target: Target) -> Target | None:
+        """Return what decides by the topic's present name in another namespace, if there is one."""
+        chain, missing = self._chain(target)
+        if not chain or missing is not None or chain[-1].name == target.topic:
+            return None
+        present = target_of(Resource.topic(chain[-1].name))
+        return None if present.namespace == target.namespace else present
 
     def _used(self, key: Key, now: float) -> KnownObject | None:
         known = self._objects.get(key)
@@ -345,6 +355,9 @@ class PermissionTable:
             missing = self._missing([known.key for known in chain])
             if not missing and behind is not None:
                 missing = [behind]
+            if not missing and (present := self._present(target)) is not None:
+                await self._learn(action, present)
+                return
         # All of them begin before one is waited for.
         for known in [self._followed(key, target) for key in missing]:
             while not known.is_usable(self.clock()):
@@ -379,7 +392,7 @@ class PermissionTable:
         if use is None:
             stream = self._streams.stream(shard_id)
             stream.withhold_with(partial(self._withheld, stream))
-            use = self._uses[shard_id] = _StreamUse(stream)
+            use = self._uses[shard_id] = StreamUse(stream)
         known.used_at = self.clock()
         known.follow(use.stream)
 
@@ -467,13 +480,6 @@ class PermissionTable:
 def permission_streams(node_id: str, link: ClusterLink) -> ShardStreams:
     """Return streams for the table of one process; ``node_id`` is of that process alone."""
     return ShardStreams(f"{node_id}.permissions", link, silence_ms=RULES_FRESH_MS)
-
-
-def refusal(principal: Principal, action: Action, resource: Resource, subscription: str) -> str:
-    """Return the sentence that refuses something."""
-    who = principal.name if not principal.proxy else f"{principal.name} by {principal.proxy}"
-    what = f" with subscription {subscription}" if subscription else ""
-    return f"{who} has no permission to {action} {resource.kind} {resource.name}{what}"
 
 
 def _is_through(rechecks: Iterator[None]) -> bool:

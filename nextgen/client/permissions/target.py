@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nextgen.kernel.governance.access import Resource, ResourceKind
+from nextgen.kernel.governance.access import Action, Principal, Resource, ResourceKind
 from nextgen.kernel.routing.names import Domain, parse_namespace, parse_tenant, parse_topic
 
 _CLASSIC = frozenset({Domain.PERSISTENT, Domain.NON_PERSISTENT})
@@ -42,3 +42,10 @@ def target_of(resource: Resource) -> Target:
     namespace_text = topic.namespace_text
     base = f"{domain}://{namespace_text}/{topic.base_name}"
     return Target(kind, topic.tenant, namespace_text, base, topic.routing_key)
+
+
+def refusal(principal: Principal, action: Action, resource: Resource, subscription: str) -> str:
+    """Return the sentence that refuses something."""
+    who = principal.name if not principal.proxy else f"{principal.name} by {principal.proxy}"
+    what = f" with subscription {subscription}" if subscription else ""
+    return f"{who} has no permission to {action} {resource.kind} {resource.name}{what}"

@@ -113,3 +113,61 @@ async def test_a_topic_that_gets_a_freed_name_has_permissions_of_its_own(world, 
     await table.check(ADA, Action.CONSUME, OLD_NAME)
     with pytest.raises(Forbidden):
         await table.check(ADA, Action.PRODUCE, OLD_NAME)
+
+
+# By the namespaces of both names ------------------------------------------------------------------
+
+ARCHIVE = "acme/archive"
+OTHER = "persistent://globex/archive/paid"
+
+
+async def test_who_may_use_a_topic_by_its_present_name_may_by_its_former_one(world, table):
+    world.rename(TOPIC, NEW, topic_id=ID, until_ms=NEVER_OVER)
+    world.grant("ada", CONSUME, name=ARCHIVE)
+
+    await table.check(ADA, Action.CONSUME, OLD_NAME)
+    world.grant("ada", name=ARCHIVE)
+    with pytest.raises(Forbidden):
+        await table.check(ADA, Action.CONSUME, OLD_NAME)
+
+
+async def test_admins_of_the_present_tenant_use_the_topic_by_its_former_name_too(world, table):
+    world.create(KIND_NAMESPACE, "globex/archive")
+    world.set_admins(["ada"], "globex")
+    with pytest.raises(Forbidden):
+        await table.check(ADA, Action.CONSUME, OLD_NAME)
+    world.rename(TOPIC, OTHER, topic_id=ELSEWHERE, until_ms=NEVER_OVER)
+    await table.check(ADA, Action.CONSUME, OLD_NAME)
+
+
+async def test_a_former_name_permits_nothing_by_the_present_namespace_behind_its_grace(
+    world, table
+):
+    world.grant("ada", CONSUME, name=ARCHIVE)
+    world.rename(TOPIC, NEW, topic_id=ID, until_ms=1)
+    with pytest.raises(Forbidden):
+        await table.check(ADA, Action.CONSUME, OLD_NAME)
+
+
+async def test_what_the_former_namespace_permits_ends_with_it_and_the_present_one_goes_on(
+    world, table
+):
+    """1. Ada's consumer uses the former name. 2. The namespace of that name is deleted, as at the
+    end of its rename. 3. She stays if the present one permits it, as she was asked for by both."""
+    world.grant("ada", CONSUME)
+    world.rename(TOPIC, NEW, topic_id=ID, until_ms=NEVER_OVER)
+    world.delete(KIND_NAMESPACE, NAMESPACE)
+    with pytest.raises(Forbidden):
+        await table.check(ADA, Action.CONSUME, OLD_NAME)
+
+    world.grant("ada", CONSUME, name=ARCHIVE)
+    await table.check(ADA, Action.CONSUME, OLD_NAME)
+    reasons = []
+    access = table.session(ADA, reasons.append)
+    await access.check(Action.CONSUME, OLD_NAME)
+    access.keep(Action.CONSUME, OLD_NAME)
+    world.grant("bob", CONSUME, name=ARCHIVE)
+    assert not reasons
+    world.grant("ada", name=ARCHIVE)
+    assert len(reasons) == 1
+    access.close()

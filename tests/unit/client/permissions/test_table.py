@@ -6,7 +6,7 @@ import pytest
 
 from nextgen.client.permissions import table as module
 from nextgen.client.permissions.known_object import FRESH_SECONDS
-from nextgen.client.permissions.table import refusal
+from nextgen.client.permissions.target import refusal
 from nextgen.kernel.errors import Forbidden, InvalidRequest, Overloaded, Unavailable
 from nextgen.kernel.governance.access import CLUSTER, Action, Principal, Resource
 from nextgen.kernel.governance.access_rules import AccessRules
