@@ -32,6 +32,7 @@ from discovery.service.admin.positions import PositionService
 from discovery.service.report import Report, merged
 from discovery.service.scalable.layouts import LayoutService
 from discovery.service.status import StatusService
+from discovery.service.tenancy.parent_renames import ParentRenames
 from nextgen.client.brokers.namespaces import BrokerNamespaces
 from nextgen.client.cluster.configuration import LinkConfiguration
 from nextgen.client.routing.write_admission import WriteBounds
@@ -75,9 +76,11 @@ class DiscoveryNode:
             core.router, inventory, core.counters, CapacityShares(inventory, listing, unix_ms)
         )
         moves = MoveService(core.router, core.counters)
+        renames = ParentRenames(inventory, listing, unix_ms)
         self._servicer = DiscoveryServicer(
             core.lookups,
             inventory,
+            renames,
             LayoutService(core.owners, inventory),
             listing,
             policies,
@@ -101,6 +104,7 @@ class DiscoveryNode:
             core.link,
             self._held,
             inventory,
+            renames,
             listing,
             policies,
             moves,

@@ -9,6 +9,7 @@ from discovery.adapters.administration.brokers import Brokers, HeldNamespaces, R
 from discovery.adapters.administration.clusters import Clusters, LocalCluster
 from discovery.adapters.administration.namespace_backlogs import NamespaceBacklogRoutes
 from discovery.adapters.administration.namespaces import NAMESPACE, Namespaces
+from discovery.adapters.administration.parent_renames import ParentRenameRoutes
 from discovery.adapters.administration.permission_routes import PermissionRoutes
 from discovery.adapters.administration.policy_routes import PolicyRoutes
 from discovery.adapters.administration.shadow_topics import ShadowTopicRoutes
@@ -32,6 +33,7 @@ from discovery.service.scalable.topics import ScalableTopics
 from discovery.service.tenancy.namespace_backlogs import NamespaceBacklogs
 from discovery.service.tenancy.namespaces import NamespaceService
 from discovery.service.tenancy.object_policies import ObjectPolicies
+from discovery.service.tenancy.parent_renames import ParentRenames
 from discovery.service.tenancy.tenants import TenantService
 from nextgen.kernel.routing.names import Domain
 from nextgen.pulsar.metadata_commands import TopicDirectory
@@ -47,6 +49,7 @@ class AdminServices:
     directory: Directory
     held: HeldNamespaces
     inventory: InventoryService
+    renames: ParentRenames
     listing: ListingService
     policies: PoliciesService
     moves: MoveService
@@ -78,6 +81,7 @@ def all_routes(services: AdminServices) -> list[Route]:
         *topic_routes(services.owners, services.inventory, services.listing, services.moves),
         *Tenants(tenants, local.name).routes(),
         *Namespaces(namespaces, tenants, policies, services.directory, local.name).routes(),
+        *ParentRenameRoutes(services.renames).routes(),
         *NamespaceBacklogRoutes(namespaces, backlogs).routes(),
         *by_name.routes(POLICIES),
         *TopicPolicyRoutes(policies, local.name).routes(),

@@ -21,7 +21,7 @@ from nextgen.kernel.governance.access import Action
 from nextgen.pulsar.policies.auth_policies import checked_role
 
 _TENANTS = "/admin/v2/tenants"
-_TENANT = f"{_TENANTS}/{{tenant}}"
+TENANT = f"{_TENANTS}/{{tenant}}"
 
 
 class TenantInfoBody(BaseModel):
@@ -51,7 +51,7 @@ class Tenants:
             ),
             Route(
                 "GET",
-                _TENANT,
+                TENANT,
                 self._get,
                 "A tenant",
                 Action.READ,
@@ -59,7 +59,7 @@ class Tenants:
             ),
             Route(
                 "PUT",
-                _TENANT,
+                TENANT,
                 self._create,
                 "Create a tenant",
                 Action.CREATE,
@@ -68,7 +68,7 @@ class Tenants:
             ),
             Route(
                 "POST",
-                _TENANT,
+                TENANT,
                 self._change,
                 "Change a tenant's roles and clusters",
                 Action.CHANGE,
@@ -77,7 +77,7 @@ class Tenants:
             ),
             Route(
                 "DELETE",
-                _TENANT,
+                TENANT,
                 self._delete,
                 "Delete a tenant without namespaces",
                 Action.DELETE,

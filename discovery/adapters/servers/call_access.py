@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
+from discovery.domain.parent_rename import needs_of_parent_rename
 from discovery.domain.shadow_access import needs_of_new_topic, needs_of_shadows
 from discovery.domain.topic_rename import needs_of_rename
 from discovery.domain.watch_scope import WatchedKind, parse_scope
@@ -172,6 +173,11 @@ def _renamed(request: pb.RenameTopicRequest) -> Needs:
     return [CallNeed(*need) for need in needs_of_rename(request.name, request.new_name)]
 
 
+def _renamed_parent(request: pb.RenameParentRequest) -> Needs:
+    needs = needs_of_parent_rename(_resource, request.name, request.new_name)
+    return [CallNeed(*need) for need in needs]
+
+
 def _each(names: Iterable[str], action: Action) -> list[CallNeed]:
     """Topics of a batch. A name that is none needs nothing: it is refused, and others are not."""
     needs = []
@@ -224,6 +230,8 @@ _NEEDS: Mapping[str, NeedsOf] = MappingProxyType(
         "SetTopicProperties": _on(Action.CHANGE),
         "DeleteTopic": _on(Action.DELETE),
         "RenameTopic": _renamed,
+        "RenameNamespace": _renamed_parent,
+        "RenameTenant": _renamed_parent,
         "UpdateLayout": _layout,
         "CreateScalableSubscription": _subscription,
         "DeleteScalableSubscription": _subscription,

@@ -35,6 +35,7 @@ from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.lookup import LookupService
 from discovery.service.scalable.layouts import LayoutService
 from discovery.service.status import StatusService
+from discovery.service.tenancy.parent_renames import ParentRenames
 from discovery.service.watches.registry import AnyWatch, WatchRegistry
 from nextgen.client.transport.caller import OPERATOR, caller
 from nextgen.client.wire.errors import abort
@@ -75,6 +76,7 @@ class DiscoveryServicer:
         self,
         lookups: LookupService,
         inventory: InventoryService,
+        parent_renames: ParentRenames,
         layouts: LayoutService,
         listing: ListingService,
         policies: PoliciesService,
@@ -92,6 +94,7 @@ class DiscoveryServicer:
         self._watches = watches
         self._lookups = lookups
         self._inventory = inventory
+        self._parent_renames = parent_renames
         self._layouts = layouts
         self._listing = listing
         self._policies = policies
@@ -114,7 +117,8 @@ class DiscoveryServicer:
     def handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
         """Return the handlers of all methods."""
         inventory, listing, status = self._inventory, self._listing, self._status
-        layouts = self._layouts
+        layouts, renames = self._layouts, self._parent_renames
+        subscription = pb.ScalableSubscriptionRequest
         unary: dict[str, tuple[type[Message], Work]] = {
             "CreateTenant": (pb.CreateTenantRequest, inventory.create_tenant),
             "SetTenantProperties": (pb.SetPropertiesRequest, inventory.set_tenant_properties),
@@ -130,16 +134,12 @@ class DiscoveryServicer:
             "SetTopicProperties": (pb.SetPropertiesRequest, inventory.set_topic_properties),
             "DeleteTopic": (pb.DeleteRequest, inventory.delete_topic),
             "RenameTopic": (pb.RenameTopicRequest, inventory.rename_topic),
+            "RenameNamespace": (pb.RenameParentRequest, renames.rename_namespace),
+            "RenameTenant": (pb.RenameParentRequest, renames.rename_tenant),
             "UpdateLayout": (pb.UpdateLayoutRequest, layouts.update_layout),
-            "CreateScalableSubscription": (
-                pb.ScalableSubscriptionRequest,
-                layouts.create_subscription,
-            ),
-            "DeleteScalableSubscription": (
-                pb.ScalableSubscriptionRequest,
-                layouts.delete_subscription,
-            ),
-            "SeekScalableSubscription": (pb.ScalableSubscriptionRequest, layouts.seek_subscription),
+            "CreateScalableSubscription": (subscription, layouts.create_subscription),
+            "DeleteScalableSubscription": (subscription, layouts.delete_subscription),
+            "SeekScalableSubscription": (subscription, layouts.seek_subscription),
             "UpdatePartitions": (pb.UpdatePartitionsRequest, inventory.update_partitions),
             "GetTopic": (pb.GetObjectRequest, inventory.get_topic),
             "GetScalableTopic": (pb.GetObjectRequest, inventory.get_scalable_topic),

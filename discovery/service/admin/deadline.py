@@ -18,6 +18,10 @@ class Deadline:
         self._now = asyncio.get_running_loop().time
         self._at = self._now() + timeout_ms / 1_000
 
+    @property
+    def is_over(self) -> bool:
+        return self._now() >= self._at
+
     def remaining_ms(self, progress: str = "before anything was set") -> int:
         """Return the remaining time, at least 1.
 

@@ -27,6 +27,7 @@ CLIENT_CALLS = _of(
     *("CreateNamespace", "SetNamespaceProperties", "DeleteNamespace"),
     *("GetNamespace", "ListNamespaces"),
     *("CreateTopics", "SetTopicProperties", "RenameTopic", "DeleteTopic", "GetTopic"),
+    *("RenameNamespace", "RenameTenant"),
     *("GetScalableTopic", "UpdateLayout"),
     *("CreateScalableSubscription", "DeleteScalableSubscription", "SeekScalableSubscription"),
     *("ListTopics", "CountTopics"),

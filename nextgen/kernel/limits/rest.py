@@ -59,6 +59,10 @@ REST_MESSAGE_HEADERS_BYTES_MAX = 6 * 1024
 """Headers with a message's metadata, names included. Beyond it properties are left out: clients,
 aiohttp and Java's among them, take headers of 8 KiB in all."""
 
+REST_RENAME_MS = 50_000
+"""A request that renames a namespace or tenant is answered with how far it is after so long: within
+a minute, at which many a proxy gives up."""
+
 REST_CHANGE_ATTEMPTS_MAX = 5
 """Attempts to change an object that other callers change at the same time."""
 

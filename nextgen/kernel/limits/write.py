@@ -48,6 +48,26 @@ FORMER_NAME_REST_MS = 60_000
 """A former name is given to nobody else for so long after it stopped leading to its topic: the next
 leader's clock may be behind."""
 
+PARENT_RENAME_TURN_MS = 2_000
+"""A call that renames a namespace or tenant is answered after so long, and repeated: whoever waits
+sees that it goes on, and no call of a namespace of millions outlives its deadline."""
+
+TOPIC_RENAMES_IN_FLIGHT_MAX = 64
+"""Topics that one such call renames at once: they share fsyncs, and leave the shards to others."""
+
+TOPIC_RENAME_MS_MIN = 500
+"""Time for one of them at the end of a call: as a topic of which a unit is being moved may take."""
+
+PARENT_RENAME_PAUSE_MS = 100
+"""Before a call tries again topics of which none could be renamed."""
+
+REFILLS_MAX = 3
+"""An old name that was empty when it was listed is not when it is deleted: so often in a row in one
+call, and at one more it fails."""
+
+KEPT_NAMES_SHOWN_MAX = 3
+"""Topics named in the refusal of a rename: enough to see what they are."""
+
 POINTERS_REMEMBERED_MAX = 10_000
 """Names of which a shard's leader remembers that requests were sent on, or that a topic was about
 to get them: those of some seconds, a megabyte. Of others the topics' homes are asked once more."""

@@ -163,6 +163,32 @@ class RenameTopicRequest(_message.Message):
     consistency: _shard_service_pb2.Consistency
     def __init__(self, command_id: _Optional[bytes] = ..., name: _Optional[str] = ..., new_name: _Optional[str] = ..., grace_ms: _Optional[int] = ..., issued: _Optional[_Iterable[_Union[ShardPosition, _Mapping]]] = ..., consistency: _Optional[_Union[_shard_service_pb2.Consistency, str]] = ...) -> None: ...
 
+class RenameParentRequest(_message.Message):
+    __slots__ = ("name", "new_name", "grace_ms", "token")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    GRACE_MS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    new_name: str
+    grace_ms: int
+    token: str
+    def __init__(self, name: _Optional[str] = ..., new_name: _Optional[str] = ..., grace_ms: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class RenameParentResponse(_message.Message):
+    __slots__ = ("is_done", "renamed", "checked", "namespace", "next_token")
+    IS_DONE_FIELD_NUMBER: _ClassVar[int]
+    RENAMED_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    is_done: bool
+    renamed: int
+    checked: int
+    namespace: str
+    next_token: str
+    def __init__(self, is_done: _Optional[bool] = ..., renamed: _Optional[int] = ..., checked: _Optional[int] = ..., namespace: _Optional[str] = ..., next_token: _Optional[str] = ...) -> None: ...
+
 class UpdatePartitionsRequest(_message.Message):
     __slots__ = ("command_id", "name", "partitions", "issued", "consistency")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]

@@ -121,6 +121,16 @@ class DiscoveryServiceStub:
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameTopicRequest.SerializeToString,
                 response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
                 _registered_method=True)
+        self.RenameNamespace = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/RenameNamespace',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentResponse.FromString,
+                _registered_method=True)
+        self.RenameTenant = channel.unary_unary(
+                '/nextgen.v1.DiscoveryService/RenameTenant',
+                request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentRequest.SerializeToString,
+                response_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentResponse.FromString,
+                _registered_method=True)
         self.GetTopic = channel.unary_unary(
                 '/nextgen.v1.DiscoveryService/GetTopic',
                 request_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.GetObjectRequest.SerializeToString,
@@ -349,6 +359,20 @@ class DiscoveryServiceServicer:
         """Gives a topic another name, in any namespace. What it has stays with it: id, messages,
         subscriptions, schemas, policies. See docs/flows/rename.md.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameNamespace(self, request, context):
+        """Give a namespace or a tenant another name, topic by topic. Each call is one turn of some seconds:
+        repeat it, with the token of the last answer, until it is done. See docs/flows/rename.md.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameTenant(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -603,6 +627,16 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
                     servicer.RenameTopic,
                     request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameTopicRequest.FromString,
                     response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.SerializeToString,
+            ),
+            'RenameNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameNamespace,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentResponse.SerializeToString,
+            ),
+            'RenameTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameTenant,
+                    request_deserializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentRequest.FromString,
+                    response_serializer=protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentResponse.SerializeToString,
             ),
             'GetTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTopic,
@@ -1184,6 +1218,60 @@ class DiscoveryService:
             '/nextgen.v1.DiscoveryService/RenameTopic',
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameTopicRequest.SerializeToString,
             protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.WriteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/RenameNamespace',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nextgen.v1.DiscoveryService/RenameTenant',
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentRequest.SerializeToString,
+            protos_dot_nextgen_dot_v1_dot_discovery__service__pb2.RenameParentResponse.FromString,
             options,
             channel_credentials,
             insecure,

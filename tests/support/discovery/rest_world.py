@@ -16,6 +16,7 @@ from discovery.service.admin.listing import ListingService
 from discovery.service.admin.moves import MoveService
 from discovery.service.admin.policies import PoliciesService
 from discovery.service.counters import DiscoveryCounters
+from discovery.service.tenancy.parent_renames import ParentRenames
 from nextgen.client.cluster.configuration import change_settings
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import Rejected
@@ -164,6 +165,7 @@ async def rest_world(
         link,
         held or HeldNothing(),
         inventory,
+        ParentRenames(inventory, listing, lambda: 0),
         listing,
         PoliciesService(port, inventory, counters, CapacityShares(inventory, listing, lambda: 0)),
         MoveService(port, counters),

@@ -116,6 +116,9 @@ class Renamer:
             match admitted.WhichOneof("body"):
                 case "get":
                     return pb.ShardResponse(get=await shard.reader.get(admitted.get))
+                case "list":
+                    found = await shard.reader.list(admitted.list)
+                    return pb.ShardResponse(list=found, position=shard.reader.position)
                 case "use_topics":
                     used = await service.use_topics(admitted.use_topics)
                     return pb.ShardResponse(use_topics=used)

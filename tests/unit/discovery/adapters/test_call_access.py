@@ -65,6 +65,14 @@ NEEDS = {
         pb.RenameTopicRequest(name=PAID, new_name="other/copies/paid"),
         [(Action.DELETE, TOPIC), (Action.CREATE, Resource.topic(COPY))],
     ),
+    "RenameNamespace": (
+        pb.RenameParentRequest(name="acme/orders", new_name="other/copies"),
+        [(Action.DELETE, NAMESPACE), (Action.CREATE, Resource.namespace("other/copies"))],
+    ),
+    "RenameTenant": (
+        pb.RenameParentRequest(name="acme", new_name="other"),
+        [(Action.DELETE, TENANT), (Action.CREATE, Resource.tenant("other"))],
+    ),
     "UpdateLayout": (pb.UpdateLayoutRequest(name=PAID, kind="split"), SUPERUSER),
     "CreateScalableSubscription": (
         pb.ScalableSubscriptionRequest(name="topic://acme/orders/all", subscription="s"),
