@@ -50,6 +50,7 @@ def _topics() -> Sequence[ModuleType]:
     from nextgen.cli.topics import (
         inventory_commands,
         move_commands,
+        parent_rename_commands,
         placement_commands,
         rename_command,
         shadow_commands,
@@ -61,6 +62,7 @@ def _topics() -> Sequence[ModuleType]:
         placement_commands,
         move_commands,
         rename_command,
+        parent_rename_commands,
         shadow_commands,
         watch_command,
     )

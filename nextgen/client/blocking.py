@@ -105,12 +105,14 @@ class BlockingClient:
 
     create_tenant = _waiting(Client.create_tenant)
     set_tenant_properties = _waiting(Client.set_tenant_properties)
+    rename_tenant = _waiting(Client.rename_tenant)
     delete_tenant = _waiting(Client.delete_tenant)
     get_tenant = _waiting(Client.get_tenant)
     list_tenants = _iterating(Client.list_tenants)
 
     create_namespace = _waiting(Client.create_namespace)
     set_namespace_properties = _waiting(Client.set_namespace_properties)
+    rename_namespace = _waiting(Client.rename_namespace)
     delete_namespace = _waiting(Client.delete_namespace)
     get_namespace = _waiting(Client.get_namespace)
     list_namespaces = _iterating(Client.list_namespaces)

@@ -29,6 +29,7 @@ from nextgen.client.discovery.shared_creates import SharedCreates
 from nextgen.client.discovery.topic_list import TopicListChanged, watch_topic_list
 from nextgen.client.discovery.watch import watch_changes, watch_shard_map
 from nextgen.client.discovery.write_requests import (
+    ParentRenames,
     TopicWrites,
     WriteRequest,
     deletion,
@@ -80,7 +81,7 @@ TIMEOUT_DEFAULT_MS = 10_000
 _RETRY_PAUSE_MS = 100
 
 
-class Client(TopicWrites, LayoutWrites, PermissionWrites, ShadowTopics, Listings):
+class Client(TopicWrites, ParentRenames, LayoutWrites, PermissionWrites, ShadowTopics, Listings):
     """One user's connection to a cluster. Use it on one event loop; close it at the end.
 
     ``endpoints`` are gRPC addresses (host:port) of discovery nodes. ``timeout_ms`` bounds each

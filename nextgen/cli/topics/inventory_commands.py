@@ -68,27 +68,27 @@ TOPICS = Inventory(
     *("namespace", "GetNamespace"),
 )
 
+tenants_group = typer.Typer(help="Create, get, list, rename and delete tenants.")
+namespaces_group = typer.Typer(help="Create, get, list, rename and delete namespaces.")
 topics_group = typer.Typer(
     help="Create, get, list, measure, place and delete topics.", no_args_is_help=True
 )
-"""The group of topic commands; other modules add theirs."""
+"""The groups of commands; other modules add theirs."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the three groups."""
-    tenants = typer.Typer(help="Create, get, list and delete tenants.", no_args_is_help=True)
-    tenants.command("create")(create_tenant)
-    tenants.command("list")(list_tenants)
-    _add_get(tenants, TENANTS)
-    _add_delete(tenants, TENANTS)
-    app.add_typer(tenants, name="tenants")
+    tenants_group.command("create")(create_tenant)
+    tenants_group.command("list")(list_tenants)
+    _add_get(tenants_group, TENANTS)
+    _add_delete(tenants_group, TENANTS)
+    app.add_typer(tenants_group, name="tenants", no_args_is_help=True)
 
-    namespaces = typer.Typer(help="Create, get, list and delete namespaces.", no_args_is_help=True)
-    namespaces.command("create")(create_namespace)
-    namespaces.command("list")(list_namespaces)
-    _add_get(namespaces, NAMESPACES)
-    _add_delete(namespaces, NAMESPACES)
-    app.add_typer(namespaces, name="namespaces")
+    namespaces_group.command("create")(create_namespace)
+    namespaces_group.command("list")(list_namespaces)
+    _add_get(namespaces_group, NAMESPACES)
+    _add_delete(namespaces_group, NAMESPACES)
+    app.add_typer(namespaces_group, name="namespaces", no_args_is_help=True)
 
     topics_group.command("create")(create_topics)
     topics_group.command("list")(list_topics)

@@ -18,6 +18,15 @@ from nextgen.cli.topics.inventory_commands import (
 
 _NO_GRACE = "0"
 
+Grace = Annotated[
+    str,
+    typer.Option(
+        "--grace",
+        help="For so long former names of topics lead to them too: 30s, 10m, 1h, 7d at most; "
+        "0: not.",
+    ),
+]
+
 
 def register(_app: typer.Typer) -> None:
     """Add the command to the group of topics."""
@@ -33,12 +42,7 @@ def rename_topic(
             help="Its new one; without tenant and namespace: in the namespace that it is in.",
         ),
     ],
-    grace: Annotated[
-        str,
-        typer.Option(
-            "--grace", help="For so long OLD leads to it too: 30s, 10m, 1h, 7d at most; 0: not."
-        ),
-    ] = "1h",
+    grace: Grace = "1h",
     effective: Effective = True,
     target: Target = None,
     data_dir: DataDir = None,

@@ -1,10 +1,13 @@
-"""The writes that a client sends to discovery nodes, each with a command id of its own."""
+"""The writes that a client sends to discovery nodes, each with a command id of its own; renames of
+namespaces and tenants, which have none, are repeated turn by turn until they are done."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
+from nextgen.client.discovery.nodes import Response
 from nextgen.client.model import Written
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
 from nextgen.kernel.routing.names import TopicName, parse_topic
@@ -24,6 +27,42 @@ WriteRequest = (
 
 
 _ON_TOPICS = frozenset({"SetTopicProperties", "UpdatePartitions", "DeleteTopic", "RenameTopic"})
+
+TurnOf = Callable[[pb.RenameParentRequest], Awaitable[pb.RenameParentResponse]]
+"""Carries out one turn. Raises ``MetadataError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenameProgress:
+    """What a call has done so far: topics that it checked and renamed, the namespace that it is at
+    by its former name."""
+
+    renamed: int = 0
+    checked: int = 0
+    namespace: str = ""
+
+
+OnProgress = Callable[[RenameProgress], None]
+
+
+async def rename_in_turns(
+    turn_of: TurnOf, request: pb.RenameParentRequest, on_progress: OnProgress
+) -> RenameProgress:
+    """Repeat ``request`` until the rename is done.
+
+    Raises:
+        MetadataError: That of a turn. What was renamed stays so: a repetition goes on.
+    """
+    progress = RenameProgress()
+    while True:
+        turn = await turn_of(request)
+        progress = RenameProgress(
+            progress.renamed + turn.renamed, progress.checked + turn.checked, turn.namespace
+        )
+        on_progress(progress)
+        if turn.is_done:
+            return progress
+        request.token = turn.next_token
 
 
 def new_command_id() -> bytes:
@@ -107,4 +146,58 @@ class TopicWrites:
         return await self._write("DeleteTopic", deletion(name, force=force))
 
     async def _write(self, method: str, request: WriteRequest) -> Written:
+        raise NotImplementedError("a client sends it")
+
+
+class ParentRenames:
+    """The renames of a ``Client`` beside those of topics."""
+
+    async def rename_namespace(
+        self,
+        name: str,
+        new_name: str,
+        *,
+        grace_ms: int | None = None,
+        on_progress: OnProgress = lambda _: None,
+    ) -> RenameProgress:
+        """Give a namespace another name, in any tenant: its topics are renamed one by one.
+
+        Both names are there meanwhile, and each topic has one of them; see ``rename_topic`` for
+        what it keeps and for ``grace_ms``. At the end the old namespace is deleted. If the call
+        fails, or its process ends, the same call goes on.
+
+        Raises:
+            Refused: ALREADY_EXISTS, there is another namespace or topic of the new name;
+                NOT_ALLOWED, a topic keeps its name; NOT_FOUND; PARENT_NOT_FOUND; LIMIT_EXCEEDED.
+        """
+        return await self._rename_parent("RenameNamespace", name, new_name, grace_ms, on_progress)
+
+    async def rename_tenant(
+        self,
+        name: str,
+        new_name: str,
+        *,
+        grace_ms: int | None = None,
+        on_progress: OnProgress = lambda _: None,
+    ) -> RenameProgress:
+        """Give a tenant another name, namespace by namespace; as ``rename_namespace``."""
+        return await self._rename_parent("RenameTenant", name, new_name, grace_ms, on_progress)
+
+    async def _rename_parent(
+        self,
+        method: str,
+        name: str,
+        new_name: str,
+        grace_ms: int | None,
+        on_progress: OnProgress,
+    ) -> RenameProgress:
+        async def turn_of(request: pb.RenameParentRequest) -> pb.RenameParentResponse:
+            return await self._call(method, request, pb.RenameParentResponse)
+
+        request = pb.RenameParentRequest(name=name, new_name=new_name, grace_ms=grace_ms)
+        return await rename_in_turns(turn_of, request, on_progress)
+
+    async def _call(
+        self, method: str, request: pb.RenameParentRequest, response_type: type[Response]
+    ) -> Response:
         raise NotImplementedError("a client sends it")
