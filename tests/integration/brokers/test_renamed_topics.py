@@ -1,4 +1,5 @@
-"""Topics that are renamed while the stock Python client uses them, on embedded brokers."""
+"""Topics and namespaces that are renamed while the stock Python client uses them, on embedded
+brokers."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import pulsar
 import pytest
 from pulsar.schema import Record, String
 
+from nextgen.client import BlockingClient
+from nextgen.client.discovery.write_requests import RenameProgress
 from tests.support.callers.stock_client import (
     RECEIVE_MS,
     PulsarSystem,
@@ -37,6 +40,12 @@ COMES_ABOUT_S = 150
 PAUSE_S = 0.2
 AROUND_RENAME = 20
 """Messages that are sent before and behind a rename, at least."""
+
+MANY = 800
+"""Topics that take longer to be renamed than it takes to notice that it began."""
+
+RENAME_TIMEOUT_MS = 60_000
+"""Of one turn, the start of a discovery node included."""
 
 
 class Order(Record):  # type: ignore[misc]
@@ -203,3 +212,67 @@ def test_behind_its_grace_the_former_name_is_another_topics(system: PulsarSystem
         assert system.topic_id(name) != topic_id == system.topic_id(new_name)
         kept = client.subscribe(new_name, "sub", initial_position=EARLIEST)
         assert texts(received(kept, 3)) == numbered(3)
+
+
+# Namespaces ---------------------------------------------------------------------------------------
+
+
+def test_clients_of_a_namespace_that_is_renamed_lose_nothing_and_keep_the_order(
+    system: PulsarSystem,
+) -> None:
+    """1. Clients use two topics, one with partitions. 2. Their namespace is renamed, by the command
+    line, into another tenant. 3. They go on by the former names, others by the new ones."""
+    old, new = "public/moving", f"{OTHERS.partition('/')[0]}/moved"
+    system.create_namespace(old, {"owner": "ada"})
+    names = [f"persistent://{old}/whole", f"persistent://{old}/parts"]
+    new_names = [name.replace(old, new) for name in names]
+    system.create_topic(names[1], partitions=2)
+    with system.client() as client:
+        with Flow(client, names[0]) as whole, Flow(client, names[1]) as parts:
+            ids = [system.topic_id(name) for name in names]
+            whole.send_more()
+            parts.send_more()
+            (renamed,) = system.command("namespaces", "rename", old, new)
+
+        assert (renamed["renamed"], renamed["checked"]) == (2, 2)
+        assert in_order(whole.got) == whole.sent
+        assert sorted(in_order(parts.got), key=int) == parts.sent
+        assert [system.topic_id(name) for name in (*names, *new_names)] == ids * 2
+        assert sorted(system.topics_of(new)) == sorted(new_names)
+        assert not system.has_namespace(old)
+        consumer = client.subscribe(new_names[0], "sub")
+        send_all(client.create_producer(names[0]), ["by the former name"])
+        send_all(client.create_producer(new_names[0]), ["by the new name"])
+        assert texts(received(consumer, 2)) == ["by the former name", "by the new name"]
+    assert "does not exist" in system.refused_command("namespaces", "rename", old, f"{new}-on")
+
+
+def test_a_rename_whose_discovery_node_dies_goes_on_at_the_next(system: PulsarSystem) -> None:
+    """1. A tenant with many topics is being renamed. 2. The node that renames is killed, and
+    started. 3. The same call of the client comes to the end: no topic is lost."""
+    old, new, local = "leaving", "arrived", "many"
+    system.create_namespace(f"{old}/{local}", {})
+    names = [f"persistent://{old}/{local}/t-{number:04}" for number in range(MANY)]
+    system.create_topics(names)
+    ids = sorted(map(system.topic_id, names[:: MANY // 10]))
+    done: list[RenameProgress] = []
+
+    def rename() -> None:
+        with BlockingClient(system.discovery_endpoints, timeout_ms=RENAME_TIMEOUT_MS) as client:
+            done.append(client.rename_tenant(old, new))
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    until(lambda: system.has_namespace(f"{new}/{local}") and system.topics_of(f"{new}/{local}"))
+    (node,) = system.discovery_nodes
+    system.kill(node)
+    system.start(node)
+    thread.join()
+
+    (progress,) = done
+    assert 0 < progress.renamed < MANY, "the killed turn answered nothing"
+    new_names = [name.replace(f"//{old}/", f"//{new}/") for name in names]
+    assert system.topics_of(f"{new}/{local}") == new_names
+    assert sorted(map(system.topic_id, new_names[:: MANY // 10])) == ids
+    assert not system.has_namespace(f"{old}/{local}")
+    assert "does not exist" in system.refused_command("tenants", "delete", old)
