@@ -1,4 +1,5 @@
-"""What does the rename of a topic take, and how many shards does a lookup of a renamed name ask?
+"""What do renames of topics and of a namespace take, and how many shards does a lookup of a renamed
+name ask?
 
     python -m benchmarks.inventory.renames [--topics 1000] [--one-replica] [--check]
 
@@ -11,6 +12,8 @@ shards says how many each lookup took:
 
 - ``rename_ms``, ``property_ms``: of one rename and of one write of a property, from the call to the
   answer
+- ``namespace_topics_per_s``: of a namespace with as many other topics, which are not assigned, from
+  the first call of its rename to the deletion of the old namespace
 - ``requests_per_lookup``: of topics that were never renamed (``unrenamed``), of new names the first
   time and again, of former names the first time and again; answers for former names are not cached
 
@@ -77,6 +80,24 @@ async def look_up_all(
     return round(grown(before, after, "routed_requests") / len(names), 3), found
 
 
+async def rename_namespace(cluster: Bench, client: Client, tenant: str, topics: int) -> float:
+    """Rename a namespace of so many new topics; return how many were renamed in a second.
+
+    Raises:
+        CheckFailed: Not all of them have their new names.
+    """
+    old, new = f"{tenant}/leaving", f"{tenant}/arrived"
+    await client.create_namespace(old)
+    await cluster.create([f"persistent://{old}/t-{n}" for n in range(topics)])
+    began = time.perf_counter()
+    await client.rename_namespace(old, new)
+    seconds = time.perf_counter() - began
+    found = (await client.count_topics(new)).topics
+    if found != topics:
+        raise CheckFailed(f"{found} of {topics} topics have their new names")
+    return round(topics / seconds, 1)
+
+
 async def measure(topics: int, size: ClusterSize) -> dict[str, Any]:
     async with bench(None, size) as cluster:
         tenant = cluster.namespace.partition("/")[0]
@@ -91,6 +112,7 @@ async def measure(topics: int, size: ClusterSize) -> dict[str, Any]:
                 for n in range(topics)
             ]
             properties, renames = await rename_all(client, list(zip(names, new_names, strict=True)))
+            namespace_topics_per_s = await rename_namespace(cluster, client, tenant, topics)
             for title, asked in (("renamed", new_names), ("former", names)):
                 for times in ("first", "again"):
                     requests[f"{title}_{times}"], _ = await look_up_all(cluster, client, asked, ids)
@@ -98,6 +120,7 @@ async def measure(topics: int, size: ClusterSize) -> dict[str, Any]:
         "benchmark": "renames",
         "rename_ms": renames.summary(),
         "property_ms": properties.summary(),
+        "namespace_topics_per_s": namespace_topics_per_s,
         "requests_per_lookup": requests,
         "topics": topics,
         "replicas": min(3, size.shard_nodes),
