@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pipelines.columns.name_parts import namespace_of, tenant_of_namespace
-from pipelines.columns.slots import topic_routing_key, with_slot
-from pipelines.exports.slot_homes import routing_key
+from pipelines.columns.slots import topic_routing_key
+from pipelines.exports.slot_homes import event_home, with_home_slot
 
 TENANT, NAMESPACE, TOPIC = "tenant", "namespace", "topic"
 
@@ -19,11 +19,11 @@ _LIFE = ("created", "properties_set", "deletion_started", "deletion_aborted", "d
 _LIFE_OF = {
     TENANT: _LIFE,
     NAMESPACE: _LIFE,
-    TOPIC: ("created", "properties_set", "partitions_grown", "deleted"),
+    TOPIC: ("created", "properties_set", "partitions_grown", "renamed", "deleted"),
 }
 LIFE_TYPES = tuple(f"{scope}_{what}" for scope, types in _LIFE_OF.items() for what in types)
 
-GROWN = "topic_partitions_grown"
+GROWN, RENAMED, TOPIC_DELETED = "topic_partitions_grown", "topic_renamed", "topic_deleted"
 POLICY_TYPES = ("policy_set", "policy_cleared")
 UNIT_TYPES = ("topic_assigned", "topic_unassigned")
 GATE_TYPES = ("parent_gate_opened", "parent_gate_closed")
@@ -36,7 +36,7 @@ WINDOW, QUOTAS = "lookup_window_recorded", "quotas_set"
 MAP, MAP_CHANGE = "shard_map_changed", "shard_changed"
 ADOPTED = "slots_adopted"
 
-_SLOT_KEY = "slot_key"
+_HOME = "home"
 
 LAYOUT_CREATED, LAYOUT_RESTORED = "scalable_topic_created", "scalable_topic_restored"
 LAYOUT_DELETED, LAYOUT_CHANGED = "scalable_topic_deleted", "layout_changed"
@@ -59,18 +59,27 @@ LAYOUT_TYPES = (
 _OBJECT_IDS = (
     *(f"{scope}_{what}.{scope}_id" for scope in _LIFE_OF for what in ("created", "deleted")),
     f"{GROWN}.topic_id",
+    f"{RENAMED}.topic_id",
     *(f"{policy}.object_id" for policy in POLICY_TYPES),
     *(f"{unit}.topic_id" for unit in UNIT_TYPES),
     *(f"{layout}.topic_id" for layout in LAYOUT_TYPES),
 )
-_PARENT_IDS = ("namespace_created.tenant_id", "topic_created.namespace_id")
+_PARENT_IDS = (
+    "namespace_created.tenant_id",
+    "topic_created.namespace_id",
+    f"{RENAMED}.namespace_id",
+)
 """Of children. Those of gates: ``_of_gate``."""
+_CHILDREN = {NAMESPACE: ("created", "deleted"), TOPIC: ("created", "renamed", "deleted")}
+"""Changes that the gate of the parent counts: of a renamed topic that of its former name."""
+
 _NUMBERS = (
     *(f"{policy}.version" for policy in POLICY_TYPES),
     *(f"{unit}.epoch" for unit in UNIT_TYPES),
     *(f"{gate}.attempt" for gate in GATE_TYPES),
     "topic_created.partitions",
     f"{GROWN}.partitions",
+    f"{RENAMED}.policies_version",
     f"{ESTABLISHED}.epoch",
     f"{ENDED}.epoch",
     f"{RECORDED}.epoch",
@@ -106,13 +115,17 @@ def facts_of(events: DataFrame, *, with_slots: bool = False) -> DataFrame:
     command         long, the command that caused the event
     session, broker long, of assignments and of everything that brokers do
     number          long, the number that has to grow: epoch, version, revision, attempt, ...; of a
-                    new or grown topic the number of its partitions
+                    new or grown topic the number of its partitions, of a renamed one the version of
+                    its policies
     units           long, of leases and capacities
     of_shard        long, the shard that a lease is for
     reason          string, of assignments
     details         struct, fields that few events have: used_epoch of an assignment that was
                     raised, term and expires_at_ms of a lease, revision and is_live of a broker's
                     record, slots of the map, of its changes and of a shard
+    names           struct, of renames and of deletions of renamed topics: new_subject and new_gate
+                    of the new name, until_ms of the former one, freed: the subjects of names that
+                    do not lead to the topic any more
     layout          struct, of scalable topics: operation, next_segment_id, segments as they are
                     from here on or are planned (id, range, whether it takes messages), gone (what
                     leaves the layout; the one that an assignment is of)
@@ -121,7 +134,7 @@ def facts_of(events: DataFrame, *, with_slots: bool = False) -> DataFrame:
     A field that an event does not have is null. Reads the events once, and nothing else. Where
     slots have moved, ``with_slots`` adds ``slot`` (int), that of what the event is about.
     """
-    slot_key = (routing_key().alias(_SLOT_KEY),) if with_slots else ()
+    home = (event_home().alias(_HOME),) if with_slots else ()
     facts = events.select(
         "shard_id",
         "position",
@@ -145,10 +158,11 @@ def facts_of(events: DataFrame, *, with_slots: bool = False) -> DataFrame:
         _first_of([f"{LEASED}.shard_id", f"{RELEASED}.shard_id"]).alias("of_shard"),
         _first_of([f"{unit}.reason" for unit in UNIT_TYPES]).alias("reason"),
         _details().alias("details"),
+        _names().alias("names"),
         _layout().alias("layout"),
-        *slot_key,
+        *home,
     )
-    return with_slot(facts, _SLOT_KEY).drop(_SLOT_KEY) if with_slots else facts
+    return with_home_slot(facts, _HOME, "slot") if with_slots else facts
 
 
 def named_events(events: DataFrame) -> DataFrame:
@@ -211,14 +225,29 @@ def _of_gate(field: str) -> Column:
 def _gate() -> Column:
     kind, name = _of_gate("parent_kind"), _of_gate("parent_name")
     namespace, topic = (
-        _first_of([f"{child}_{what}.name" for what in ("created", "deleted")])
-        for child in (NAMESPACE, TOPIC)
+        _first_of([f"{child}_{what}.name" for what in whats]) for child, whats in _CHILDREN.items()
     )
     return f.coalesce(
         f.when(name.isNotNull(), f.xxhash64(kind, name)),
         f.when(namespace.isNotNull(), f.xxhash64(f.lit(TENANT), tenant_of_namespace(namespace))),
         f.when(topic.isNotNull(), f.xxhash64(f.lit(NAMESPACE), namespace_of(topic))),
     )
+
+
+def _names() -> Column:
+    """Return what an event says about further names of its topic, null for all other events."""
+    renamed, new_name = f.col(RENAMED), f.col(f"{RENAMED}.new_name")
+    freed = f.concat(
+        f.coalesce(f"{TOPIC_DELETED}.former_names", f.array()),
+        f.coalesce(renamed["dropped_names"], f.array()),
+    )
+    names = f.struct(
+        _hashed(new_name, TOPIC).alias("new_subject"),
+        f.xxhash64(f.lit(NAMESPACE), namespace_of(new_name)).alias("new_gate"),
+        f.try_element_at(renamed["former_names"], f.lit(-1))["until_ms"].alias("until_ms"),
+        f.transform(freed, lambda name: _hashed(name, TOPIC)).alias("freed"),
+    )
+    return f.when(renamed.isNotNull() | (f.size(freed) > 0), names)
 
 
 def _unit() -> Column:

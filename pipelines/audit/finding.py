@@ -53,6 +53,7 @@ RULES: dict[str, tuple[Basis, str]] = {
     "id_given_twice": (Basis.EVENT, "the id was given before"),
     "deletion_not_started": (Basis.SHARD, "deleted or given up, and no deletion was started"),
     "being_deleted": (Basis.SHARD, "changed while it was being deleted"),
+    "name_still_leads": (Basis.SHARD, "the name went to a topic while it led to a renamed one"),
     "policies_version": (Basis.SHARD, "the policies' version does not grow by one"),
     # Parents.
     "gate_shut": (Basis.SHARD, "created while the gate of its parent was not open for it"),
@@ -71,6 +72,7 @@ RULES: dict[str, tuple[Basis, str]] = {
     "unknown_reason": (Basis.EVENT, "no such reason"),
     "orphan_assignment": (Basis.SHARD, "assigned, and its topic is not there"),
     "no_such_partition": (Basis.SHARD, "assigned as a part that the topic does not have"),
+    "renamed_with_owners": (Basis.SHARD, "the topic was renamed and has owners"),
     "deleted_with_owners": (Basis.SHARD, "the topic was deleted and has owners"),
     "unknown_session": (Basis.ALL_SHARDS, "assigned to a session that was not, or not yet"),
     "session_of_another": (Basis.ALL_SHARDS, "assigned to a broker that never had the session"),

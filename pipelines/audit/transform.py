@@ -71,7 +71,7 @@ def rule_findings(
         commands.command_findings(facts),
         slot_homes.home_findings(moved.without(facts)),
         *slot_homes.moved_findings(moved.spark, facts, moved.legs),
-        inventory.life_findings(of_shards, deleted, settled_ms),
+        inventory.life_findings(of_shards, deleted, settled_ms, lag_ms),
         inventory.ids_given_twice(of_shards),
         inventory.gate_findings(of_gates),
         inventory.gates_left_open(of_shards, deleted, settled_ms),

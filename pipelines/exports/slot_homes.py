@@ -17,6 +17,8 @@ from pyspark.sql import functions as f
 
 from nextgen.audit.slot_legs import HomeLeg, SlotMove
 from nextgen.export.format.manifest import ExportFile
+from nextgen.kernel.limits.cluster import SLOT_COUNT
+from nextgen.kernel.routing.ids import ID_DIGITS
 from pipelines.columns.name_parts import path_of, topic_path_of
 from pipelines.columns.slots import with_slot
 from pipelines.errors import JobRefused
@@ -29,8 +31,18 @@ POSITION_BITS, SHARD_BITS, LEG_BITS = 40, 16, 7
 _ORDERS_FROM = 1 << (POSITION_BITS + SHARD_BITS)
 """Orders with a leg are from here on; a position is below."""
 
-_KEY, _SLOT = "_routing_key", "_slot"
+_HOME, _KEY, _SLOT = "_home", "_routing_key", "_slot"
 _UNITS = ("topic_assigned", "topic_unassigned")
+_BY_ID = (
+    *(f"topic_{what}" for what in ("created", "properties_set", "partitions_grown")),
+    *(f"topic_{what}" for what in ("renamed", "deleted")),
+    *(f"shadow_{what}" for what in ("source_created", "shard_recorded")),
+    *(f"shadow_{what}" for what in ("source_held", "source_removed")),
+    *_UNITS,
+)
+"""Events about a topic, which is at home where the slot in its id is, whatever it is called."""
+
+_POLICIES = ("policy_set", "policy_cleared")
 _OF_PARENTS = ("parent_gate_opened", "parent_gate_closed")
 """They concern a shard, not a slot."""
 
@@ -86,21 +98,37 @@ def check_reached(homes: Sequence[HomeLeg], exported: Mapping[int, int]) -> None
             )
 
 
-def routing_key() -> Column:
-    """Return the routing key of what an event is about, null of events about shards and nodes."""
-    fields = {field.name: field for field in spark_schema()}
-    names = [
-        f.col(f"{name}.{part}")
-        for name, field in fields.items()
-        for part in ("name", "broker_id", "topic")
-        if part in getattr(field.dataType, "names", ()) and name not in (*_OF_PARENTS, *_UNITS)
+def event_home() -> Column:
+    """Return ``home_of`` with the routing key of what an event is about, null of events about
+    shards and nodes."""
+    return home_of(_routing_key())
+
+
+def home_of(routing_key: Column) -> Column:
+    """Return what an event's slot follows from: a struct of ``slot`` or ``key``, the other null.
+
+    A topic and its units are of the slot in the topic's id, everything else is of the slot of
+    ``routing_key``.
+    """
+    of_topic = [
+        f.when(f.col(f"{each}.scope") == "topic", f.col(f"{each}.object_id")) for each in _POLICIES
     ]
-    named = f.coalesce(*names)
-    unit = f.coalesce(*(f.col(f"{name}.unit") for name in _UNITS))
-    unit_name = f.coalesce(*(f.col(f"{name}.name") for name in _UNITS))
-    return f.when(unit.isNotNull(), topic_path_of(unit_name, unit)).otherwise(
-        f.when(f.contains(named, f.lit("://")), path_of(named)).otherwise(named)
-    )
+    slot = slot_in_id(f.coalesce(*(f.col(f"{each}.topic_id") for each in _BY_ID), *of_topic))
+    key = f.when(slot.isNull(), routing_key)
+    return f.struct(slot.alias("slot"), key.alias("key"))
+
+
+def with_home_slot(frame: DataFrame, home: str, slot: str) -> DataFrame:
+    """Return ``frame`` with a column ``slot`` (int) in place of ``home``, an ``event_home``."""
+    keyed = with_slot(frame.withColumn(_KEY, f.col(home)["key"]), _KEY, slot)
+    return keyed.withColumn(slot, f.coalesce(f.col(home)["slot"], slot)).drop(home, _KEY)
+
+
+def slot_in_id(topic_id: Column) -> Column:
+    """Return the slot (int) that an id was made in, null of a text that is no internal id."""
+    slot = f.conv(f.substring(topic_id, 1, 4), 16, 10).cast("int")
+    is_id = topic_id.rlike(f"^[0-9a-f]{{{ID_DIGITS}}}$") & (slot < SLOT_COUNT)
+    return f.when(is_id, slot)
 
 
 def at_home(spark: SparkSession, events: DataFrame, homes: Sequence[HomeLeg]) -> DataFrame:
@@ -111,7 +139,7 @@ def at_home(spark: SparkSession, events: DataFrame, homes: Sequence[HomeLeg]) ->
     """
     if not homes:
         return events
-    keyed = with_slot(events.withColumn(_KEY, routing_key()), _KEY, _SLOT).drop(_KEY)
+    keyed = with_home_slot(events.withColumn(_HOME, event_home()), _HOME, _SLOT)
     return placed_at_home(spark, keyed, _SLOT, homes).drop(_SLOT)
 
 
@@ -159,6 +187,23 @@ def real_shard(shard: Column, position: Column) -> Column:
 def is_ordered(position: Column) -> Column:
     """Return whether ``at_home`` made this position, of an event of a slot that moved."""
     return position >= _ORDERS_FROM
+
+
+def _routing_key() -> Column:
+    """Return the routing key of what an event is about, null of events about shards and nodes."""
+    fields = {field.name: field for field in spark_schema()}
+    names = [
+        f.col(f"{name}.{part}")
+        for name, field in fields.items()
+        for part in ("name", "broker_id", "topic")
+        if part in getattr(field.dataType, "names", ()) and name not in (*_OF_PARENTS, *_UNITS)
+    ]
+    named = f.coalesce(*names)
+    unit = f.coalesce(*(f.col(f"{name}.unit") for name in _UNITS))
+    unit_name = f.coalesce(*(f.col(f"{name}.name") for name in _UNITS))
+    return f.when(unit.isNotNull(), topic_path_of(unit_name, unit)).otherwise(
+        f.when(f.contains(named, f.lit("://")), path_of(named)).otherwise(named)
+    )
 
 
 def _legs_by_slot(spark: SparkSession, homes: Sequence[HomeLeg]) -> DataFrame:

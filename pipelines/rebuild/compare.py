@@ -35,6 +35,7 @@ _STATE: dict[str, t.DataType] = {
     "broker_id": t.StringType(),
     "session_id": t.StringType(),
     "layout": tables.LAYOUT_STATE,
+    "former_names": tables.FORMER_NAMES,
 }
 """The compared columns. A column that a kind of object does not have is null on both sides."""
 

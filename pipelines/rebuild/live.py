@@ -26,7 +26,7 @@ from nextgen.runtime.security.cluster_proof import (
     use_credentials,
 )
 from pipelines.rebuild.shard_snapshot import Snapshot, spool_snapshot, spooled_items
-from pipelines.rebuild.tables import ACTIVE, DELETING, LAYOUT_STATE
+from pipelines.rebuild.tables import ACTIVE, DELETING, FORMER_NAMES, LAYOUT_STATE
 from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item
 from protos.nextgen.v1.layouts_pb2 import ScalableSubscription, ScalableTopic, TopicSegment
 
@@ -56,6 +56,7 @@ LIVE_SCHEMA = t.StructType(
         t.StructField("broker_id", t.StringType()),
         t.StructField("session_id", t.StringType()),
         t.StructField("layout", LAYOUT_STATE),
+        t.StructField("former_names", FORMER_NAMES),
     ]
 )
 """``kind`` is tenant, namespace, topic, assignment, scalable_topic, or ``COMPLETE``.
@@ -151,7 +152,8 @@ _NOT_ASSIGNED = (None,) * 5
 
 
 def _tenant(item: Item) -> tuple[Any, ...]:
-    return (item.tenant.tenant_id, None, None, None, *_common_columns(item.tenant), *_NOT_ASSIGNED)
+    columns = _common_columns(item.tenant)
+    return (item.tenant.tenant_id, None, None, None, *columns, *_NOT_ASSIGNED, None)
 
 
 def _namespace(item: Item) -> tuple[Any, ...]:
@@ -163,6 +165,7 @@ def _namespace(item: Item) -> tuple[Any, ...]:
         None,
         *_common_columns(value),
         *_NOT_ASSIGNED,
+        None,
     )
 
 
@@ -175,6 +178,7 @@ def _topic(item: Item) -> tuple[Any, ...]:
         value.created_time_ms,
         *_common_columns(value),
         *_NOT_ASSIGNED,
+        [(each.name, each.until_ms) for each in value.former_names],
     )
 
 
@@ -192,14 +196,15 @@ def _assignment(item: Item) -> tuple[Any, ...]:
     value = item.assignment
     unset = (None,) * 8
     owner = (value.unit, value.epoch, value.broker_id, value.session_id)
-    return (value.topic_id, *unset, *owner, None)
+    return (value.topic_id, *unset, *owner, None, None)
 
 
 def _scalable_topic(item: Item) -> tuple[Any, ...]:
     value = item.scalable_topic
     before, behind = (None,) * 4, (None,) * 3
     layout = layout_of(value)
-    return (value.topic_id, *before, value.version, *behind, None, value.epoch, None, None, layout)
+    unit = (None, value.epoch, None, None)
+    return (value.topic_id, *before, value.version, *behind, *unit, layout, None)
 
 
 def layout_of(value: ScalableTopic) -> tuple[Any, ...]:

@@ -24,6 +24,8 @@ SUBSCRIPTIONS = "subscriptions"
 ACTIVE = "active"
 DELETING = "deleting"
 
+RENAMED = "topic_renamed"
+
 POLICY_SET = "policy_set"
 POLICY_CLEARED = "policy_cleared"
 """Event types of tenants, namespaces and topics alike: ``scope`` says which of them is meant."""
@@ -45,6 +47,9 @@ class ObjectTable:
 
     grown: str = ""
     """The event that changes its number of partitions; "" if it has none."""
+
+    renamed: str = ""
+    """The event that gives it another name; "" if it keeps its name."""
 
     @property
     def created(self) -> str:
@@ -70,8 +75,7 @@ class ObjectTable:
     def event_types(self) -> tuple[str, ...]:
         """Event types of this kind alone, without the policies'."""
         own: tuple[str, ...] = (self.created, self.properties_set, self.deleted)
-        if self.grown:
-            own = (*own, self.grown)
+        own = (*own, *filter(None, (self.grown, self.renamed)))
         return (*own, self.deletion_started, self.deletion_aborted) if self.has_life else own
 
 
@@ -79,7 +83,12 @@ OBJECT_TABLES = (
     ObjectTable(TENANTS, "tenant"),
     ObjectTable(NAMESPACES, "namespace", parent="tenant"),
     ObjectTable(
-        TOPICS, "topic", parent="namespace", has_life=False, grown="topic_partitions_grown"
+        TOPICS,
+        "topic",
+        parent="namespace",
+        has_life=False,
+        grown="topic_partitions_grown",
+        renamed=RENAMED,
     ),
 )
 
@@ -170,6 +179,9 @@ def _fields(*columns: tuple[str, t.DataType]) -> t.StructType:
 
 _PROPERTIES = ("properties", t.MapType(t.StringType(), t.StringType()))
 _POLICIES = (("policies", t.BinaryType()), ("policies_version", t.LongType()))
+
+FORMER_NAMES = t.ArrayType(_fields(("name", t.StringType()), ("until_ms", t.LongType())))
+"""Names that may lead to a topic and until when, the latest last."""
 
 _IDS = t.ArrayType(t.LongType())
 
@@ -273,6 +285,7 @@ SCHEMAS: dict[str, t.StructType] = {
         _PROPERTIES,
         ("version", t.LongType()),
         *_POLICIES,
+        ("former_names", FORMER_NAMES),
         ("position", t.LongType()),
     ),
     POLICIES: POLICIES_SCHEMA,

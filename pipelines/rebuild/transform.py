@@ -4,8 +4,13 @@ An event has the same effect as in ``shards/projections/evolution.py`` and its a
 folds the same events both ways. The fold relies on two properties of a log: positions give the
 order, and events before the last creation of an object do not affect it.
 
-    tenants, namespaces, topics, sessions   one sort by name and position
-    assignments                             one hash aggregation, of numbers only
+    tenants, namespaces, sessions   one sort by name and position
+    topics                          the same, and a sort by id within each name
+    assignments                     one hash aggregation, of numbers only
+
+A renamed topic keeps its id. To the fold, a rename ends the topic under its former name, and is its
+creation under the new one: the event has the whole topic. A name may be several topics' in turn, so
+the events of a name are told apart by the ids of the topics.
 """
 
 from __future__ import annotations
@@ -29,9 +34,11 @@ from pipelines.rebuild.tables import (
     DRAIN_SET,
     ENDED,
     ESTABLISHED,
+    FORMER_NAMES,
     GRANTED,
     POLICY_CLEARED,
     POLICY_SET,
+    RENAMED,
     SCHEMAS,
     SESSION_TYPES,
     ObjectTable,
@@ -46,25 +53,31 @@ def fold_objects(
 ) -> DataFrame:
     """Return the rows of ``SCHEMAS[table.name]``: the objects that exist after the last event.
 
-    ``version`` is 1 at the creation and grows with each event about the object. ``unborn`` counts
-    events about objects that were never created, as ``UNBORN``; in a valid log there are none.
+    ``version`` is 1 at the creation and grows with each event about the object. Names of topics are
+    those that they have by then. ``unborn`` counts events about objects that were never created, as
+    ``UNBORN``; in a valid log there are none.
     """
-    kind = F.col("event_type")
-    changes = _with_birth(_changes_of(events, table), _BY_NAME, table.created, unborn)
-    # Events before the last creation are about another object of the same name.
+    kind, key = F.col("event_type"), list(_BY_NAME)
+    changes = _changes_of(events, table)
+    if table.renamed:
+        changes = _with_ids(_with_both_names(changes, table), table)
+        key.append("object_id")
+    changes = _with_birth(changes, key, table.created, unborn)
+    # Events before the last creation are about an earlier life under the same name.
     folded = (
         changes.where("position >= born_at")
-        .groupBy(*_BY_NAME)
+        .groupBy(*key)
         .agg(
             F.first("object_id", ignorenulls=True).alias(f"{table.scope}_id"),
             F.first("parent_id", ignorenulls=True).alias(f"{table.parent}_id"),
             _latest("partitions", kind.isin(table.created, table.grown)),
             F.first("created_time", ignorenulls=True).alias("created_time"),
             _latest("properties", kind.isin(table.created, table.properties_set)),
-            F.count(F.lit(1)).alias("version"),
+            (F.max("born_version") + F.count(F.lit(1)) - 1).alias("version"),
             _latest("life", kind.isin(table.deletion_started, table.deletion_aborted)),
-            _latest("policies", kind.isin(POLICY_SET, POLICY_CLEARED)),
-            _latest("policies_version", kind.isin(POLICY_SET, POLICY_CLEARED)),
+            _latest("policies", F.col("policies_version").isNotNull()),
+            _latest("policies_version", F.col("policies_version").isNotNull()),
+            F.first("former_names", ignorenulls=True).alias("former_names"),
             F.max(F.when(kind == table.deleted, F.col("position"))).alias("deleted_at"),
             F.max("position").alias("position"),
         )
@@ -74,6 +87,7 @@ def fold_objects(
         {
             "life": F.coalesce("life", F.lit(ACTIVE)),
             "policies_version": F.coalesce("policies_version", F.lit(0)),
+            "former_names": F.coalesce("former_names", F.array()),
         }
     )
     return _with_columns_of(there, table.name)
@@ -82,8 +96,9 @@ def fold_objects(
 def fold_assignments(events: DataFrame) -> DataFrame:
     """Return the rows of ``SCHEMAS["assignments"]``: one for every unit that was ever assigned.
 
-    ``broker_id`` and ``session_id`` of an unowned unit are empty. When a topic is deleted, its
-    units and their epochs are removed too; likewise a segment whose messages are gone.
+    ``broker_id`` and ``session_id`` of an unowned unit are empty, ``name`` is the one that it was
+    assigned by last. When a topic is deleted, its units and their epochs are removed too; likewise
+    a segment whose messages are gone.
     """
     changes = _assignment_changes(events)
     order = F.col("position")
@@ -94,8 +109,10 @@ def fold_assignments(events: DataFrame) -> DataFrame:
         F.max_by("epoch", order).alias("epoch"),
         F.max(order).alias("position"),
     )
-    there = latest.join(_deleted_topics(events), ["shard_id", "topic_id"], "left_anti").join(
-        removed_units(events), ["shard_id", "topic_id", "unit"], "left_anti"
+    there = (
+        _under_last_names(latest, changes, events)
+        .join(_deleted_topics(events), ["shard_id", "topic_id"], "left_anti")
+        .join(removed_units(events), ["shard_id", "topic_id", "unit"], "left_anti")
     )
     known = there.join(F.broadcast(_owners(changes)), "owner", "left")
     return _with_columns_of(
@@ -259,7 +276,9 @@ def _with_columns_of(rows: DataFrame, table: str) -> DataFrame:
 
 
 def _changes_of(events: DataFrame, table: ObjectTable) -> DataFrame:
-    """Return one row for each event about objects of this table."""
+    """Return one row for each event about objects of this table. ``renamed`` is a rename's payload,
+    and ``object_id`` the id in the event, null if it has none; of other tables than topics only
+    creations have one."""
     kind = F.col("event_type")
     scope = F.coalesce(F.col("policy_set.scope"), F.col("policy_cleared.scope"))
     is_policy = kind.isin(POLICY_SET, POLICY_CLEARED) & (scope == table.scope)
@@ -278,7 +297,7 @@ def _changes_of(events: DataFrame, table: ObjectTable) -> DataFrame:
         "position",
         "event_type",
         F.coalesce(*(F.col(f"{one}.name") for one in named)).alias("name"),
-        F.col(f"{created}.{table.scope}_id").alias("object_id"),
+        _id_of(table).alias("object_id"),
         _created_field(created, f"{table.parent}_id" if table.parent else "", "parent_id"),
         _partitions_of(table).alias("partitions"),
         F.when(kind == created, F.col("time")).alias("created_time"),
@@ -288,7 +307,51 @@ def _changes_of(events: DataFrame, table: ObjectTable) -> DataFrame:
         life.alias("life"),
         F.col("policy_set.policy").alias("policies"),
         F.coalesce("policy_set.version", "policy_cleared.version").alias("policies_version"),
+        F.lit(1).cast("long").alias("born_version"),
+        F.lit(None).cast(FORMER_NAMES).alias("former_names"),
+        *([F.col(table.renamed).alias("renamed")] if table.renamed else ()),
     )
+
+
+def _with_both_names(changes: DataFrame, table: ObjectTable) -> DataFrame:
+    """Return ``changes`` with two rows for each rename: the object is deleted under its former
+    name, and created as it is under the new one."""
+    renamed = F.col("renamed")
+    ways = F.array(F.lit(table.deleted), F.lit(table.created))
+    both = F.when(renamed.isNotNull(), ways).otherwise(F.array("event_type"))
+    is_birth = renamed.isNotNull() & (F.col("event_type") == table.created)
+    policies = F.when(F.octet_length(renamed["policies"]) > 0, renamed["policies"])
+    created_time = F.timestamp_millis(renamed["created_time_ms"])
+    taken = {
+        "name": F.when(is_birth, renamed["new_name"]).otherwise(F.col("name")),
+        "parent_id": F.coalesce("parent_id", renamed[f"{table.parent}_id"]),
+        "partitions": F.coalesce("partitions", renamed["partitions"]),
+        "created_time": F.coalesce("created_time", created_time),
+        "properties": F.coalesce("properties", renamed["properties"]),
+        "policies": F.coalesce("policies", policies),
+        "policies_version": F.coalesce("policies_version", renamed["policies_version"]),
+        "born_version": F.coalesce(renamed["version"], "born_version"),
+        "former_names": renamed["former_names"].cast(FORMER_NAMES),
+    }
+    return changes.withColumn("event_type", F.explode(both)).withColumns(taken)
+
+
+def _with_ids(changes: DataFrame, table: ObjectTable) -> DataFrame:
+    """Return ``changes`` with an id in each row. An event without one is of a log from before names
+    changed, and about the topic that was created last under its name."""
+    so_far = Window.partitionBy(*_BY_NAME).orderBy("position")
+    created = F.when(F.col("event_type") == table.created, F.col("object_id"))
+    told = F.when(F.col("renamed").isNull(), created)
+    last = F.last(told, ignorenulls=True).over(so_far)
+    return changes.withColumn("object_id", F.coalesce("object_id", last)).drop("renamed")
+
+
+def _id_of(table: ObjectTable) -> Column:
+    if not table.renamed:
+        return F.col(f"{table.created}.{table.scope}_id")
+    ids = [f"{one}.{table.scope}_id" for one in table.event_types]
+    ids += [f"{one}.object_id" for one in (POLICY_SET, POLICY_CLEARED)]
+    return F.nullif(F.coalesce(*ids), F.lit(""))
 
 
 def _partitions_of(table: ObjectTable) -> Column:
@@ -318,6 +381,23 @@ def _assignment_changes(events: DataFrame) -> DataFrame:
         broker.alias("broker_id"),
         session.alias("session_id"),
     )
+
+
+def _under_last_names(latest: DataFrame, changes: DataFrame, events: DataFrame) -> DataFrame:
+    """Return the rows of ``latest``, one for each unit and name, that are the last of their unit.
+
+    Only units of renamed topics have several names.
+    """
+    renamed = events.where(F.col("event_type") == RENAMED).select(
+        "shard_id", F.col(f"{RENAMED}.topic_id").alias("topic_id")
+    )
+    last = (
+        changes.join(renamed, ["shard_id", "topic_id"], "left_semi")
+        .groupBy("shard_id", "topic_id", "unit")
+        .agg(F.max("position").alias("last"))
+    )
+    known = latest.join(last, ["shard_id", "topic_id", "unit"], "left")
+    return known.where(F.col("position") == F.coalesce("last", "position")).drop("last")
 
 
 def _deleted_topics(events: DataFrame) -> DataFrame:

@@ -12,6 +12,7 @@ from nextgen.client.scalable_topics.fold import LAYOUT_EVENTS
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 from nextgen.kernel.routing.slots import SlotTable
 from pipelines.columns.slots import slot_owners, topic_routing_key, unit_routing_key, with_slot
+from pipelines.exports.slot_homes import home_of, with_home_slot
 
 VOLUMES = ("tenants", "namespaces", "topics", "units", "events")
 """The counts by slot; ``events`` are the events in the history about the slot's names."""
@@ -58,7 +59,7 @@ def volumes_of_events(events: DataFrame, owners: DataFrame) -> DataFrame:
         "shard_id",
         "position",
         "event_type",
-        _key().alias("key"),
+        home_of(_key()).alias("home"),
         f.coalesce("topic_assigned.topic_id", "topic_unassigned.topic_id").alias("topic_id"),
         _unit().alias("unit"),
     )
@@ -66,7 +67,7 @@ def volumes_of_events(events: DataFrame, owners: DataFrame) -> DataFrame:
     # Only a unit's last event counts. It is one long, so that Spark aggregates by hash.
     word = f.shiftleft("position", 1).bitwiseOR((kind_of == "topic_assigned").cast("long"))
     per_unit = (
-        with_slot(keyed, "key")
+        with_home_slot(keyed, "home", "slot")
         .groupBy("slot", "shard_id", "topic_id", "unit")
         .agg(
             *(_live(kind).alias(f"{kind}s") for kind in ("tenant", "namespace", "topic")),
@@ -194,7 +195,8 @@ def _items() -> Column:
 
 
 def _key() -> Column:
-    """Return the routing key of an event's object; null for events about no name."""
+    """Return the routing key of an event's object; null for events about no name. Events about
+    topics need it in logs whose ids say no slot."""
     plain = [
         f.col(f"{kind}_{change}.name")
         for kind in ("tenant", "namespace")

@@ -195,4 +195,5 @@ def _is_change(kind_of: Column) -> Column:
 
 
 def _is_inventory(kind_of: Column) -> Column:
-    return kind_of.rlike("^(tenant|namespace|topic)_(created|deleted|properties_set|deletion_.*)$")
+    whats = "created|deleted|properties_set|renamed|deletion_.*"
+    return kind_of.rlike(f"^(tenant|namespace|topic)_({whats})$")

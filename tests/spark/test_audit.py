@@ -29,11 +29,12 @@ from pipelines.audit.transform import Clocks, MovedSlots, rule_findings
 from protos.nextgen.v1.events_pb2 import ShardChanged, SlotRun, TenantCreated
 from tests.support.logs.export_logs import FakeLog
 from tests.support.spark.breakages import LOG_BREAKAGES
-from tests.support.spark.file_breakages import FILE_BREAKAGES
+from tests.support.spark.broken.file_breakages import FILE_BREAKAGES
+from tests.support.spark.broken.layout_breakages import tell_layouts
+from tests.support.spark.broken.log_breakages import history_with_map
 from tests.support.spark.histories import PAID, tell_shadows, told_history
-from tests.support.spark.layout_breakages import tell_layouts
-from tests.support.spark.log_breakages import history_with_map
 from tests.support.spark.plans import plan_of, unwanted_in
+from tests.support.spark.renames import tell_renames
 from tests.support.spark.side_by_side import SHARDS_APART, Place, side_by_side
 from tests.support.spark.slot_moves import MOVE_RULES, move_some
 
@@ -55,6 +56,7 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
     histories[0].assign(PAID, "broker-1", reason="moved")
     tell_layouts(histories[0])
     tell_shadows(histories[0])
+    tell_renames(histories[0], "broker-2")
     named = [
         breakage.spoil(history)
         for breakage, history in zip(LOG_BREAKAGES, histories[1:], strict=True)
@@ -148,6 +150,7 @@ async def test_a_right_export_passes_and_is_read_once(spark: SparkSession, tmp_p
     for broker_id in ("broker-1", "broker-3") * 3:
         move_some(history, rng)
         history.assign(PAID, broker_id, reason="moved")
+    tell_renames(history, "broker-1", lambda: move_some(history, rng))
     export = await history.export(tmp_path / "export")
     facts = facts_of(audited_events(spark, look_at(export)))
     with settings(spark, PLANNED_ONCE):

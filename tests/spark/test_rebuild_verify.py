@@ -28,6 +28,7 @@ from tests.support.spark.rebuilds import (
     view_rows,
     view_states,
 )
+from tests.support.spark.renames import history_of_renames
 from tests.support.spark.slot_moves import move_some, owned
 
 BEHIND = 20
@@ -48,7 +49,7 @@ class Verified:
 
 @pytest.fixture(scope="module")
 def history() -> History:
-    return random_history(seed=2, steps=600)
+    return random_history(seed=2, steps=600, history=history_of_renames())
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,8 @@ def test_slots_that_moved_have_their_whole_history_where_they_are(
 ) -> None:
     """Also where the shards are read at positions that do not fit each other."""
     rng = random.Random(5)
-    history = random_history(seed=5, steps=600, between=lambda told: _move_sometimes(told, rng))
+    renamed = history_of_renames(between=lambda told: move_some(told, rng))
+    history = random_history(5, 600, lambda told: _move_sometimes(told, rng), renamed)
     asyncio.run(history.export(tmp_path / "export", file_rows=200))
     for shard in history.shard_ids:
         del history.logs[shard][len(history.logs[shard]) - rng.randrange(100) :]

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-from nextgen.kernel.routing.hashing import slot_of
-from nextgen.kernel.routing.names import parse_topic
+from nextgen.kernel.routing.ids import slot_of_id
 from nextgen.kernel.routing.slots import SlotRun, initial_table, rebalanced
 from pipelines.columns.slots import slot_owners
 from pipelines.errors import JobRefused
@@ -22,21 +21,22 @@ from pipelines.reshard.maps import table_after, table_of_export, table_of_file
 from pipelines.reshard.transform import generated_keys, volumes_of_events
 from protos.nextgen.v1.events_pb2 import ShardChanged, ShardMapChanged
 from protos.nextgen.v1.events_pb2 import SlotRun as EventRun
-from tests.support.spark.histories import History, told_history
+from tests.support.spark.histories import AGAIN, History, told_history
 from tests.support.spark.plans import plan_of, unwanted_in
+from tests.support.spark.renames import rename_topic
 
 NAMES = 20_000
 
 
 def live_topics(history: History) -> Counter[int]:
-    """Return the live topics by slot, folded in Python."""
+    """Return the live topics by slot, folded in Python: a renamed one stays in that of its id."""
     topics: Counter[int] = Counter()
     for log in history.logs.values():
         for event in log:
             if event.HasField("topic_created"):
-                topics[slot_of(parse_topic(event.topic_created.name).routing_key)] += 1
+                topics[slot_of_id(event.topic_created.topic_id)] += 1
             if event.HasField("topic_deleted"):
-                topics[slot_of(parse_topic(event.topic_deleted.name).routing_key)] -= 1
+                topics[slot_of_id(event.topic_deleted.topic_id)] -= 1
     return +topics
 
 
@@ -55,6 +55,7 @@ async def test_the_plan_of_an_export_moves_what_two_tables_say(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     history = told_history()
+    assert rename_topic(history, AGAIN, f"{AGAIN}-and-again")
     export = await history.export(tmp_path / "export")
     options = ReshardOptions(str(export), shards_to=5, shards_from=3, items_per_second=10.0)
 

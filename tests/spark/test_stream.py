@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,8 +27,9 @@ from pipelines.stream.job import StreamOptions, StreamTables, run, start
 from pipelines.stream.transform import ROWS_SCHEMA, merged
 from protos.nextgen.v1.events_pb2 import Event, TopicAssigned
 from tests.support.logs.export_logs import FakeLog
-from tests.support.spark.histories import DAY_MS, MINUTE_MS, History, told_history
+from tests.support.spark.histories import AGAIN, DAY_MS, MINUTE_MS, History, told_history
 from tests.support.spark.plans import plan_of, unwanted_in
+from tests.support.spark.renames import rename_topic
 
 PATIENT_MS = 30 * DAY_MS
 """Longer than any history here: nothing is late."""
@@ -64,6 +66,7 @@ async def test_tables_of_an_export_that_grew_are_those_that_its_events_say(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     history = told_history()
+    assert rename_topic(history, AGAIN, f"{AGAIN}-and-again")
     export, out = tmp_path / "export", tmp_path / "out"
     await grow(export, first_half(history), file_rows=4)
     before = once(spark, export, out, rows_per_batch=30, delay_ms=PATIENT_MS)
@@ -78,6 +81,10 @@ async def test_tables_of_an_export_that_grew_are_those_that_its_events_say(
     for kind in ("tenant", "namespace", "topic"):
         expected = kinds[f"{kind}_created"] - kinds[f"{kind}_deleted"]
         assert after.numbers[f"{kind}s_live"] == expected, kind
+    shards = StreamTables(out).inventory(spark).where("shard_id > 0").collect()
+    assert {row.shard_id: row.inventory_events for row in shards} == Counter(
+        event.shard_id for event in events if INVENTORY_EVENT.fullmatch(event.WhichOneof("payload"))
+    )
     expected_changes = Counter(_change(event) for event in events if _is_change(event))
     changes = StreamTables(out).changes(spark).collect()
     counted = {(row.minute.timestamp(), row.change, row.reason): row.events for row in changes}
@@ -86,6 +93,11 @@ async def test_tables_of_an_export_that_grew_are_those_that_its_events_say(
     loads = StreamTables(out).brokers(spark).collect()
     assert {row.broker_id: row.units for row in loads} == _last_loads(events)
     assert {row.broker_id for row in loads if not row.is_live} == _ended(events)
+
+
+INVENTORY_EVENT = re.compile(
+    "(tenant|namespace|topic)_(created|properties_set|renamed|deletion_started|deletion_aborted|deleted)"
+)
 
 
 def _is_change(event: Any) -> bool:

@@ -6,7 +6,16 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from nextgen.kernel.events.generations import GENERATION_BITS
-from pipelines.audit.facts import CAPACITY, DRAIN, ENDED, ESTABLISHED, GRANTED, GROWN, LOAD
+from pipelines.audit.facts import (
+    CAPACITY,
+    DRAIN,
+    ENDED,
+    ESTABLISHED,
+    GRANTED,
+    GROWN,
+    LOAD,
+    RENAMED,
+)
 from pipelines.audit.finding import Broken, findings
 
 ASSIGNED, UNASSIGNED = "topic_assigned", "topic_unassigned"
@@ -36,7 +45,7 @@ def unit_findings(facts: DataFrame, sessions: DataFrame, settled_ms: int, lag_ms
     the events of a unit and of its topic lie in one partition. ``lag_ms`` is how much later than
     its consequences a session may seem to end, because clocks differ.
     """
-    wanted = ("topic_created", "topic_deleted", ASSIGNED, UNASSIGNED, GROWN)
+    wanted = ("topic_created", "topic_deleted", ASSIGNED, UNASSIGNED, GROWN, RENAMED)
     events = facts.where(f.col("event_type").isin(*wanted)).select(
         "shard_id",
         "position",
@@ -216,12 +225,15 @@ def _topic_rules() -> list[Broken]:
             found=partition,
             expected=partitions,
         ),
-        Broken(
-            "deleted_with_owners",
-            (f.col("kind") == 1) & (f.col("owners") > 0),
-            f.col("topic_position"),
-            found=f.col("owners"),
-            expected=f.lit(0),
+        *(
+            Broken(
+                rule,
+                (f.col("kind") == kind) & (f.col("owners") > 0),
+                f.col("topic_position"),
+                found=f.col("owners"),
+                expected=f.lit(0),
+            )
+            for rule, kind in (("deleted_with_owners", 1), ("renamed_with_owners", 5))
         ),
     ]
 

@@ -11,12 +11,18 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.support.spark.file_breakages import FILE_BREAKAGES
-from tests.support.spark.layout_breakages import LAYOUT_BREAKAGES
-from tests.support.spark.log_breakages import INVENTORY_BREAKAGES, history_with_map
-from tests.support.spark.owner_breakages import OWNER_BREAKAGES
+from tests.support.spark.broken.file_breakages import FILE_BREAKAGES
+from tests.support.spark.broken.layout_breakages import LAYOUT_BREAKAGES
+from tests.support.spark.broken.log_breakages import INVENTORY_BREAKAGES, history_with_map
+from tests.support.spark.broken.owner_breakages import OWNER_BREAKAGES
+from tests.support.spark.broken.rename_breakages import RENAME_BREAKAGES
 
-LOG_BREAKAGES = (*INVENTORY_BREAKAGES, *OWNER_BREAKAGES, *LAYOUT_BREAKAGES)
+LOG_BREAKAGES = (
+    *INVENTORY_BREAKAGES,
+    *RENAME_BREAKAGES,
+    *OWNER_BREAKAGES,
+    *LAYOUT_BREAKAGES,
+)
 
 SPOILT_SHARD = 1
 

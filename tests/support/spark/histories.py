@@ -26,7 +26,7 @@ from nextgen.kernel.events.generations import GENERATION_BITS
 from nextgen.kernel.governance.lookup_slo import LookupWindow
 from nextgen.kernel.governance.policies import Policies
 from nextgen.kernel.routing.hashing import slot_of
-from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, mint_id
+from nextgen.kernel.routing.ids import ID_ENTROPY_BYTES, is_id, mint_id, slot_of_id
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
 from nextgen.kernel.routing.slots import initial_table
@@ -74,6 +74,10 @@ class History:
         self.session_epochs: dict[str, int] = {}
         self.layouts: dict[str, ScalableTopic] = {}
         """Of the scalable topics that there are."""
+        self.former_names: dict[str, tuple[Any, ...]] = {}
+        """Of renamed topics, by id: what their last rename left (``OldName`` of the rules)."""
+        self.pointers: dict[str, str] = {}
+        """Topic id by name: what the shard with the name's slot keeps."""
         for shard_id in self.shard_ids:
             ranges = [e.SlotRange(first=a, last=b) for a, b in self.table.ranges_of(shard_id)]
             self.add(shard_id, slots_adopted=e.SlotsAdopted(ranges=ranges, shard_map_version=1))
@@ -88,7 +92,17 @@ class History:
         return sum(map(len, self.logs.values()))
 
     def home(self, key: str) -> int:
-        """Return the shard of a tenant's, namespace's, topic's or broker's name."""
+        """Return the shard of a tenant's, namespace's, topic's or broker's name.
+
+        A topic that is there is where the slot in its id is.
+        """
+        topic_id = self.ids.get(key, "") if "://" in key else ""
+        if is_id(topic_id):
+            return self.table.shard_of(slot_of_id(topic_id))
+        return self.home_of_name(key)
+
+    def home_of_name(self, key: str) -> int:
+        """Return the shard that has the slot of a name."""
         return self.table.shard_for_key(parse_topic(key).routing_key if "://" in key else key)
 
     def wait(self, elapsed_ms: int) -> None:
@@ -119,7 +133,7 @@ class History:
 
     def create_namespace(self, name: str, **properties: str) -> str:
         tenant = name.partition("/")[0]
-        self._open_gate(self.home(name), "tenant", tenant)
+        self.open_gate(self.home(name), "tenant", tenant)
         namespace_id = self._mint(name)
         created = e.NamespaceCreated(
             namespace_id=namespace_id,
@@ -132,7 +146,8 @@ class History:
 
     def create_topic(self, name: str, partitions: int = 0, **properties: str) -> str:
         namespace = name.split("://")[1].rpartition("/")[0]
-        self._open_gate(self.home(name), "namespace", namespace)
+        self.open_gate(self.home(name), "namespace", namespace)
+        self.free_name(name)
         topic_id = self._mint(name)
         created = e.TopicCreated(
             topic_id=topic_id,
@@ -143,6 +158,15 @@ class History:
         )
         self.add(self.home(name), by_command=True, topic_created=created)
         return topic_id
+
+    def free_name(self, name: str, topic_id: str = "") -> None:
+        """Take away a pointer to another topic, as the shard of a name does before somebody else
+        gets the name."""
+        before = self.pointers.get(name, topic_id)
+        if before != topic_id:
+            del self.pointers[name]
+            freed = e.TopicNameFreed(name=name, topic_id=before)
+            self.add(self.home_of_name(name), topic_name_freed=freed)
 
     def grow_topic(self, name: str, partitions: int) -> None:
         grown = e.TopicPartitionsGrown(name=name, topic_id=self.ids[name], partitions=partitions)
@@ -156,7 +180,7 @@ class History:
         self.add(home, shadow_source_created=of_source)
         recorded = e.ShadowShardRecorded(name=source, topic_id=source_id, shard_id=shard_id)
         self.add(home, shadow_shard_recorded=recorded)
-        self._open_gate(shard_id, "topic", source)
+        self.open_gate(shard_id, "topic", source)
         return self.create_topic(name, partitions, **{SHADOW_SOURCE_PROPERTY: source})
 
     def delete_source(self, name: str, shard_id: int) -> None:
@@ -212,12 +236,12 @@ class History:
         return added
 
     def delete_topic(self, name: str) -> None:
-        topic_id = self.ids.pop(name)
-        for (of_topic, unit), epoch in sorted(self.epochs.items()):
-            if of_topic == topic_id and epoch > 0:
-                self.unassign(name, unit, reason="topic_deleted", topic_id=topic_id)
-        deleted = e.TopicDeleted(name=name, topic_id=topic_id)
-        self.add(self.home(name), by_command=True, topic_deleted=deleted)
+        home, topic_id = self.home(name), self.ids[name]
+        self.unassign_all(name, "topic_deleted")
+        del self.ids[name]
+        former_names = [each.name for each in self.former_names.pop(topic_id, ())]
+        deleted = e.TopicDeleted(name=name, topic_id=topic_id, former_names=former_names)
+        self.add(home, by_command=True, topic_deleted=deleted)
         if name in self.layouts:
             self.change_layout(name, DeleteScalableTopic(name, topic_id))
 
@@ -376,9 +400,16 @@ class History:
         by_command = reason in ("first_lookup", "moved")
         self.add(self.home(name), by_command=by_command, topic_assigned=assigned)
 
-    def unassign(self, name: str, unit: str = "", reason: str = "idle", topic_id: str = "") -> None:
+    def unassign_all(self, name: str, reason: str) -> None:
+        """Take the units of a topic from their owners."""
+        topic_id = self.ids[name]
+        for (of_topic, unit), epoch in sorted(self.epochs.items()):
+            if of_topic == topic_id and epoch > 0:
+                self.unassign(name, unit, reason)
+
+    def unassign(self, name: str, unit: str = "", reason: str = "idle") -> None:
         """Take a unit from its owner. A negative epoch records that it has none."""
-        key = (topic_id or self.ids[name], unit)
+        key = (self.ids[name], unit)
         unassigned = e.TopicUnassigned(
             topic_id=key[0],
             unit=unit,
@@ -422,7 +453,7 @@ class History:
         self.ids[name] = minted
         return minted
 
-    def _open_gate(self, shard_id: int, kind: str, parent: str) -> None:
+    def open_gate(self, shard_id: int, kind: str, parent: str) -> None:
         parent_id = self.ids[parent]
         is_open = any(
             event.parent_gate_opened.parent_id == parent_id for event in self.logs[shard_id]

@@ -56,7 +56,8 @@ from shards.domain.topic import Topic
 from shards.projections.fold import fold
 from shards.projections.rows import MAPPINGS
 from shards.projections.tables import METADATA
-from tests.support.spark.histories import History
+from tests.support.spark.histories import HOUR_MS, MINUTE_MS, History
+from tests.support.spark.renames import is_free, rename_topic
 
 ENTRY_EVENTS = 7
 """What one entry of the log holds here: the fold must not depend on it."""
@@ -66,14 +67,18 @@ States = dict[int, dict[StateKind, list[Any]]]
 
 
 def random_history(
-    seed: int, steps: int = 400, between: Callable[[History], None] = lambda _: None
+    seed: int,
+    steps: int = 400,
+    between: Callable[[History], None] = lambda _: None,
+    history: History | None = None,
 ) -> History:
-    """Return a history of objects created, changed, deleted and created again, under few names.
+    """Return a history of objects created, changed, renamed, deleted and created again, under few
+    names. ``history`` is what was before, if anything.
 
     ``between`` is called after each step.
     """
     rng = random.Random(seed)
-    history = History()
+    history = history or History()
     story = _Story(history, rng)
     for _ in range(steps):
         rng.choice(story.acts)()
@@ -93,6 +98,7 @@ class _Story:
         self._versions: dict[str, int] = {}
         self._brokers: dict[str, int] = {}
         """Revision of the live session, by broker."""
+        self._has_renames = False
         self.acts: list[Callable[[], None]] = [
             self._create_tenant,
             *[self._create_namespace] * 2,
@@ -102,6 +108,7 @@ class _Story:
             *[self._set_properties] * 3,
             *[self._set_policies] * 3,
             *[self._delete_topic] * 3,
+            *[self._rename_topic] * 4,
             self._delete_parent,
             self._hesitate,
             *[self._broker] * 3,
@@ -129,10 +136,25 @@ class _Story:
         if self._live["namespace"]:
             space = self._rng.choice(self._live["namespace"])
             name = f"persistent://{space}/tøpic-{self._rng.randrange(6)}"
-            if name not in self._live["topic"]:
+            if is_free(self._history, name):
                 partitions = self._rng.choice([0, 0, 3])
                 self._history.create_topic(name, partitions, **self._properties())
                 self._born("topic", name)
+
+    def _rename_topic(self) -> None:
+        classic = [name for name in self._live["topic"] if name not in self._history.layouts]
+        if not classic:
+            return
+        name, space = self._rng.choice(classic), self._rng.choice(self._live["namespace"])
+        new_name = f"persistent://{space}/tøpic-{self._rng.randrange(6)}"
+        grace_ms = self._rng.choice([0, MINUTE_MS, HOUR_MS])
+        if is_free(self._history, new_name) and rename_topic(
+            self._history, name, new_name, grace_ms
+        ):
+            self._has_renames = True
+            self._live["topic"].remove(name)
+            self._live["topic"].append(new_name)
+            self._versions[new_name] = self._versions.pop(name)
 
     # Scalable topics ------------------------------------------------------------------------
 
@@ -235,6 +257,9 @@ class _Story:
             event = self._history.add(self._history.home(name), by_command=True)
             stored = getattr(event, f"{scope}_properties_set")
             stored.name = name
+            # A log from before names changed does not say which topic it is.
+            if scope == "topic" and (self._has_renames or self._rng.random() < 0.5):
+                stored.topic_id = self._history.ids[name]
             stored.properties.update(self._properties())
 
     def _set_policies(self) -> None:
@@ -408,6 +433,7 @@ def _topic(state: Topic) -> dict[str, Any]:
         "namespace_id": state.namespace_id,
         "partitions": state.partitions,
         "created_time_ms": state.created_time_ms,
+        "former_names": [(each.name, each.until_ms) for each in state.former_names],
         **_object_columns(state),
     }
 
@@ -559,7 +585,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     if "created_time" in row:
         created = row.pop("created_time").astimezone(UTC)
         row["created_time_ms"] = round(created.timestamp() * 1_000)
-    for name in ("consumers", "assigned"):
+    for name in ("consumers", "assigned", "former_names"):
         if name in row:
             row[name] = [tuple(each) for each in row[name]]
     if row.get("policies") is not None:

@@ -19,7 +19,8 @@ from tests.support.spark.histories import History
 
 SHARDS_APART = 3
 
-_NAMES = frozenset({"name", "parent_name", "broker_id", "node_id"})
+_NAMES = frozenset({"name", "new_name", "parent_name", "broker_id", "node_id"})
+_LISTED_NAMES = frozenset({"former_names", "dropped_names"})
 _IDS = frozenset({"topic_id", "tenant_id", "namespace_id", "parent_id", "object_id", "session_id"})
 
 Place = tuple[int, int]
@@ -116,10 +117,20 @@ class _Mover:
         for each, value in message.ListFields():
             if each.name in _NAMES:
                 setattr(message, each.name, self._name(value))
+            elif each.name in _LISTED_NAMES:
+                self._rename_all(value)
             elif each.name in _IDS:
                 setattr(message, each.name, f"{value}-{self.number}")
             elif each.message_type is not None and not each.is_repeated:
                 self._rename(value)
+
+    def _rename_all(self, listed: Any) -> None:
+        """Rename in a list of names, or of messages with names."""
+        for number, each in enumerate(listed):
+            if isinstance(each, str):
+                listed[number] = self._name(each)
+            else:
+                self._rename(each)
 
     def _name(self, name: str) -> str:
         if "://" not in name:

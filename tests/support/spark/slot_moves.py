@@ -9,12 +9,10 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-from nextgen.kernel.routing.hashing import slot_of
-from nextgen.kernel.routing.names import parse_topic
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1 import events_pb2 as e
 from shards.domain.assignment import Assignment
-from shards.domain.slot_moves.keys import MOVING_KINDS
+from shards.domain.slot_moves.keys import MOVING_KINDS, slot_of_state
 from shards.domain.slots.events import SlotRanges, SlotRow, has_slot, united, without
 from shards.domain.states import State, StateKind
 from shards.projections.fold import fold
@@ -26,13 +24,6 @@ from tests.support.spark.rebuilds import States, entries_of_log
 
 MOVE_RULES = frozenset({"decided_elsewhere", "move_from_nowhere"})
 """The audit's rules about slots that moved: broken in a history of their own."""
-
-
-def slot_of_state(kind: StateKind, key: str) -> int:
-    """Return the slot of a state that moves."""
-    if kind is StateKind.ASSIGNMENT:
-        return int(key[:4], 16)
-    return slot_of(parse_topic(key).routing_key if "://" in key else key)
 
 
 def move_slots(
@@ -107,8 +98,10 @@ def rows_within(log: list[Any], ranges: SlotRanges) -> list[SlotRow]:
         for kind in MOVING_KINDS:
             mapping = MAPPINGS[kind]
             for row in connection.exec_driver_sql(mapping.select):
-                if has_slot(ranges, slot_of_state(kind, row[0])):
-                    rows.append(SlotRow(kind, row[0], mapping.from_row(tuple(row))))
+                state = mapping.from_row(tuple(row))
+                slot = slot_of_state(kind, row[0], state)
+                if slot is not None and has_slot(ranges, slot):
+                    rows.append(SlotRow(kind, row[0], state))
     engine.dispose()
     return rows
 
@@ -153,7 +146,8 @@ def _owned_ranges(log: list[Any]) -> SlotRanges:
 
 def _is_owned(kind: StateKind, state: State, ranges: SlotRanges) -> bool:
     key = getattr(state, "key", None) or getattr(state, "broker_id", None)
-    return has_slot(ranges, slot_of_state(kind, key or state.name))
+    slot = slot_of_state(kind, key or state.name, state)
+    return slot is not None and has_slot(ranges, slot)
 
 
 def _counted(units: Counter[str]) -> list[e.CountedUnits]:

@@ -13,7 +13,7 @@ from pipelines.audit.export_files import FILE_RULES, last_events_differ, look_at
 from pipelines.audit.finding import RULES
 from pipelines.audit.result import AuditResult
 from tests.support.spark.breakages import LOG_BREAKAGES
-from tests.support.spark.file_breakages import (
+from tests.support.spark.broken.file_breakages import (
     FILE_BREAKAGES,
     FileBreakage,
     change_manifest,

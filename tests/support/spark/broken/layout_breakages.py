@@ -16,8 +16,8 @@ from shards.domain.scalable.commands import (
     SealSegment,
 )
 from shards.domain.scalable.vocabulary import ChangeKind
+from tests.support.spark.broken.log_breakages import LogBreakage, Named
 from tests.support.spark.histories import History
-from tests.support.spark.log_breakages import LogBreakage, Named
 
 SCALED = "topic://acme/orders/scaled"
 BACK = "topic://acme/orders/back"

@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from protos.nextgen.v1 import events_pb2 as e
+from tests.support.spark.broken.log_breakages import (
+    LogBreakage,
+    Named,
+    last_of,
+    replace_payload,
+    said,
+    settle,
+)
 from tests.support.spark.histories import (
     AGAIN,
     HOUR_MS,
@@ -14,14 +22,6 @@ from tests.support.spark.histories import (
     SHORT,
     SPLIT,
     History,
-)
-from tests.support.spark.log_breakages import (
-    LogBreakage,
-    Named,
-    last_of,
-    replace_payload,
-    said,
-    settle,
 )
 
 # Owners -------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Histories in which one promise of the log is broken once, and the event that an audit must name.
 
 The files of their exports are whole; what they say is not. Here are places, slots, and what is
-created and deleted; owners and brokers are in ``spark_owner_breakages``.
+created and deleted; owners and brokers are in ``owner_breakages``.
 """
 
 from __future__ import annotations
