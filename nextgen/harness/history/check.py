@@ -19,6 +19,7 @@ from nextgen.harness.history.checks.layout_check import check_layouts
 from nextgen.harness.history.checks.linear_check import Budget, check_linearizability
 from nextgen.harness.history.checks.log_check import check_log, check_told
 from nextgen.harness.history.checks.message_check import check_messages
+from nextgen.harness.history.checks.name_check import check_names
 from nextgen.harness.history.checks.owner_check import (
     check_lookups,
     check_publish_epochs,
@@ -52,6 +53,7 @@ def check(history: History, *, budget: Budget | None = None) -> Verdict:
     findings.extend(check_linearizability(history.operations, effects, budget))
     findings.extend(check_publishes(history.publishes))
     findings.extend(check_lookups(history.operations, index if history.log else None))
+    findings.extend(check_names(history.operations))
     findings.extend(check_messages(history))
     findings.extend(check_groups(history))
     findings.extend(check_view_hashes(history))

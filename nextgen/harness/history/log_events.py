@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from nextgen.harness.history.log_fold import POLICY_EVENTS, POLICY_SET
+from nextgen.harness.history.log_fold import POLICY_EVENTS, POLICY_SET, RENAMED
 from nextgen.harness.history.model import NO_VALUE, LogEvent, Observation
 from protos.nextgen.v1.events_pb2 import Event, LayoutChanged, LayoutChangePlanned
 from protos.nextgen.v1.layouts_pb2 import TopicSegment
@@ -39,16 +39,32 @@ def log_event_of(event: Event) -> LogEvent:
         used_epoch=payload.used_epoch if "used_epoch" in known else 0,
         causation_id=event.causation_id.hex(),
         properties=dict(payload.properties) if "properties" in known else {},
-        policies=policies_text(Policies.FromString(payload.policy)) if kind == POLICY_SET else "",
-        policies_version=payload.version if kind in POLICY_EVENTS else 0,
-        facts=scalable_facts(kind, payload),
+        policies=_policies_of(kind, payload),
+        policies_version=_policies_version_of(kind, payload),
+        facts=topic_facts(kind, payload) or scalable_facts(kind, payload),
         **texts,
     )
 
 
+def topic_facts(kind: str, payload: Any) -> Mapping[str, object]:
+    """Return what a rename says, or an event by which slots came from another shard, as values of
+    JSON; empty for other events."""
+    match kind:
+        case "topic_renamed":
+            return {"new_name": payload.new_name, "version": payload.version}
+        case "slots_adopted" if payload.move_id:
+            return {
+                "move": payload.move_id,
+                "came": [[each.first, each.last] for each in payload.came],
+                "from_shard": payload.from_shard,
+                "from_position": payload.from_position,
+            }
+        case _:
+            return NO_VALUE
+
+
 def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
-    """Return what an event about a scalable topic says, or one by which slots came from another
-    shard, as values of JSON; empty for other events.
+    """Return what an event about a scalable topic says, as values of JSON; empty for other events.
 
     ``segments`` are those that are new or differ, as they are afterwards.
     """
@@ -72,13 +88,6 @@ def scalable_facts(kind: str, payload: Any) -> Mapping[str, object]:
             if kind == "scalable_consumer_left":
                 return facts
             return {**facts, "takes_buckets": payload.takes_buckets}
-        case "slots_adopted" if payload.move_id:
-            return {
-                "move": payload.move_id,
-                "came": [[each.first, each.last] for each in payload.came],
-                "from_shard": payload.from_shard,
-                "from_position": payload.from_position,
-            }
         case "segments_assigned":
             return {
                 "subscription": payload.subscription,
@@ -109,6 +118,20 @@ def _segment(segment: TopicSegment) -> Mapping[str, object]:
         "parents": [*segment.parents],
         "buckets": len(segment.bucket_starts) + 1,
     }
+
+
+def _policies_of(kind: str, payload: Any) -> str:
+    """Return all policies of an object behind an event that says them, "" if it does not."""
+    if kind not in (POLICY_SET, RENAMED):
+        return ""
+    packed = payload.policy if kind == POLICY_SET else payload.policies
+    return policies_text(Policies.FromString(packed))
+
+
+def _policies_version_of(kind: str, payload: Any) -> int:
+    if kind == RENAMED:
+        return int(payload.policies_version)
+    return int(payload.version) if kind in POLICY_EVENTS else 0
 
 
 def policies_text(policies: Policies) -> str:

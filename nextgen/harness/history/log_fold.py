@@ -3,6 +3,10 @@
 Where slots moved between shards, the history of a key is in legs: up to a position in the log of
 one shard, from another position on in that of the next (``nextgen.audit.slot_legs``). Events of a
 key are ordered by leg, then by position: ``LogEvent.order``.
+
+A renamed topic stays in the slot of its id. There are two folds of it: by name, in which a rename
+deletes the topic under one name and creates it under the other, as watches and listings show it;
+and its whole life, in which a rename is a change of the topic like others.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any
 from nextgen.audit.slot_legs import SlotLegs, SlotMove, legs_of
 from nextgen.harness.history.model import LogEvent, ObjectKind, object_kind, order_of
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import is_id, slot_of_id
 from nextgen.kernel.routing.names import parse_topic
 
 Properties = tuple[tuple[str, str], ...]
@@ -29,6 +34,10 @@ SESSION_ENDED = "broker_session_ended"
 POLICY_SET = "policy_set"
 POLICY_CLEARED = "policy_cleared"
 POLICY_EVENTS = frozenset({POLICY_SET, POLICY_CLEARED})
+
+RENAMED = "topic_renamed"
+POINTERS = frozenset({"topic_name_pointed", "topic_name_freed"})
+"""Events by which the shard of a name learns whom to ask: nothing about a topic changes."""
 
 ADOPTED = "slots_adopted"
 _GATES = "parent_gate_"
@@ -65,20 +74,66 @@ class ObjectState:
 
 @dataclass(slots=True)
 class KeyLog:
-    """The events and states of one object, in their order. ``shard`` had it first."""
+    """The events and states of one object, in their order. ``shard`` had it first.
+
+    The name of a renamed topic may be another topic's before or afterwards, in another shard:
+    then the order of events is one by shard.
+    """
 
     key: str
     shard: int
     states: list[ObjectState] = field(default_factory=list)
+    ends: dict[int, ObjectState] = field(default_factory=dict)
+    """The last state in each shard; 0: of slots that moved."""
 
     @property
     def last(self) -> ObjectState | None:
-        return self.states[-1] if self.states else None
+        """The state behind all events, None if there are none."""
+        living = (state for state in self.ends.values() if state.exists)
+        return next(living, self.states[-1] if self.states else None)
 
-    def at(self, order: int) -> ObjectState | None:
-        """Return the state after the event of ``order``, None before its first event."""
-        index = bisect_right(self.states, order, key=lambda state: state.order)
-        return self.states[index - 1] if index else None
+    def before(self, event: LogEvent) -> ObjectState | None:
+        """Return the state that ``event``, the next of its shard, changes."""
+        return self.ends.get(_home(event))
+
+    def add(self, state: ObjectState) -> None:
+        """Add the state behind the next event."""
+        self.states.append(state)
+        self.ends[_home(state.event)] = state
+
+    def at(self, order: int, shard: int = 0) -> ObjectState | None:
+        """Return the state after the event of ``order``, None before its first event. ``shard``
+        is needed if several shards had topics of that name."""
+        states = self.states
+        if len(self.ends) > 1:
+            states = [each for each in states if _home(each.event) in (0, shard)]
+        index = bisect_right(states, order, key=lambda state: state.order)
+        return states[index - 1] if index else None
+
+
+@dataclass(slots=True)
+class TopicNames:
+    """The names of topics that were renamed, each with one of its topic's that stands for all: by
+    the log the one that the topic had first."""
+
+    first: dict[str, str] = field(default_factory=dict)
+
+    def first_of(self, name: str) -> str:
+        """Return the name that stands for the topic called ``name``, of other objects ``name``."""
+        return self.first.get(name, name)
+
+    def first_of_unit(self, name: str) -> str:
+        """Return the first name of a topic, or of the same part of it."""
+        base = parse_topic(name).base_text
+        return self.first_of(base) + name.removeprefix(base)
+
+    def learn(self, name: str, new_name: str) -> None:
+        """Learn that the topic called ``name`` got another name."""
+        first = self.first.setdefault(name, name)
+        others = self.first.setdefault(new_name, first)
+        if others != first:
+            # It was used before it was known whose name it is.
+            self.first |= {each: first for each, of in self.first.items() if of == others}
 
 
 @dataclass(slots=True)
@@ -87,13 +142,19 @@ class LogIndex:
 
     by_shard: dict[int, list[LogEvent]] = field(default_factory=dict)
     keys: dict[str, KeyLog] = field(default_factory=dict)
+    """By name."""
+    lives: dict[str, KeyLog] = field(default_factory=dict)
+    """The whole lives of renamed topics, by their first names."""
+    names: TopicNames = field(default_factory=TopicNames)
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Topic id -> first name, of renamed topics."""
+    home_slots: dict[str, int] = field(default_factory=dict)
+    """Name -> the slot of its topic, which was renamed to it."""
     by_causation: dict[str, list[LogEvent]] = field(default_factory=dict)
-    topic_names: dict[str, str] = field(default_factory=dict)
-    """Topic id -> name."""
     units: dict[str, list[LogEvent]] = field(default_factory=dict)
     """Canonical name of a unit -> its topic_assigned and topic_unassigned, in order."""
     owners: dict[tuple[str, str, int], LogEvent] = field(default_factory=dict)
-    """(topic id, canonical name, epoch) -> the event that gave it an owner."""
+    """(topic id, unit, epoch) -> the event that gave it an owner."""
     sessions: dict[str, str] = field(default_factory=dict)
     """Session id -> broker id."""
     ended_sessions: set[str] = field(default_factory=set)
@@ -107,7 +168,7 @@ class LogIndex:
         not have the key there."""
         if not self.moved:
             return position
-        slot = slot_of_name(key)
+        slot = self.slot_of(key)
         if slot not in self.moved:
             return position
         leg = self.legs.leg_at(slot, shard, position)
@@ -118,7 +179,25 @@ class LogIndex:
 
     def has_moved(self, key: str) -> bool:
         """Return whether the slot of ``key`` ever moved."""
-        return bool(self.moved) and slot_of_name(key) in self.moved
+        return bool(self.moved) and self.slot_of(key) in self.moved
+
+    def slot_of(self, key: str) -> int:
+        """Return the slot of what is called ``key``."""
+        if self.home_slots and "://" in key:
+            known = self.home_slots.get(parse_topic(key).base_text)
+            if known is not None:
+                return known
+        return slot_of_name(key)
+
+    def life_of(self, name: str) -> KeyLog | None:
+        """Return the log of an object by any of its names."""
+        first = self.names.first_of(name)
+        return self.lives.get(first) or self.keys.get(first)
+
+    def all_lives(self) -> Iterator[KeyLog]:
+        """Yield the log of every object once, whatever it was called."""
+        yield from (known for key, known in self.keys.items() if key not in self.names.first)
+        yield from self.lives.values()
 
     def folded(self) -> Iterator[list[LogEvent]]:
         """Yield runs of events to fold, each in order: those of a shard about slots that never
@@ -144,6 +223,8 @@ def is_inventory_event(event: LogEvent) -> bool:
     its policies."""
     if event.type in POLICY_EVENTS:
         return True
+    if event.type in POINTERS:
+        return False
     return event.type.partition("_")[0] in _INVENTORY and event.type not in ASSIGNMENT_EVENTS
 
 
@@ -158,19 +239,11 @@ def index_log(log: Iterable[LogEvent]) -> LogIndex:
     for event in log:
         index.by_shard.setdefault(event.shard, []).append(event)
     # The events of a key in their order; all others stay as they came.
-    for event in sorted(log, key=lambda event: event.leg) if index.moved else log:
-        if event.causation_id:
-            index.by_causation.setdefault(event.causation_id, []).append(event)
-        if is_inventory_event(event):
-            _fold(index, event)
-        elif event.type in ASSIGNMENT_EVENTS:
-            index.units.setdefault(event.key, []).append(event)
-            if event.type == ASSIGNED:
-                index.owners.setdefault((event.id, event.key, event.epoch), event)
-        elif event.type == SESSION_ESTABLISHED:
-            index.sessions[event.session_id] = event.broker_id
-        elif event.type == SESSION_ENDED:
-            index.ended_sessions.add(event.session_id)
+    ordered = sorted(log, key=lambda event: event.leg) if index.moved else log
+    for event in (event for event in ordered if event.type == RENAMED):
+        _learn_names(index, event)
+    for event in ordered:
+        _take(index, event)
     return index
 
 
@@ -186,10 +259,31 @@ def is_of_slot(event: LogEvent) -> bool:
     return event.shard > 0 and event.key != "" and not event.type.startswith(_GATES)
 
 
+def slot_of_event(event: LogEvent) -> int:
+    """Return the slot of what an event is about: of a topic that in its id."""
+    is_by_id = "://" in event.key and event.type not in POINTERS and is_id(event.id)
+    return slot_of_id(event.id) if is_by_id else slot_of_name(event.key)
+
+
 @lru_cache(maxsize=1 << 16)
 def slot_of_name(key: str) -> int:
     """Return the slot of what an event or an operation is about."""
     return slot_of(parse_topic(key).routing_key if "://" in key else key)
+
+
+def _take(index: LogIndex, event: LogEvent) -> None:
+    if event.causation_id:
+        index.by_causation.setdefault(event.causation_id, []).append(event)
+    if is_inventory_event(event):
+        _fold(index, event)
+    elif event.type in ASSIGNMENT_EVENTS:
+        index.units.setdefault(event.key, []).append(event)
+        if event.type == ASSIGNED:
+            index.owners.setdefault((event.id, event.unit, event.epoch), event)
+    elif event.type == SESSION_ESTABLISHED:
+        index.sessions[event.session_id] = event.broker_id
+    elif event.type == SESSION_ENDED:
+        index.ended_sessions.add(event.session_id)
 
 
 def _move_of(event: LogEvent) -> SlotMove | None:
@@ -207,29 +301,83 @@ def _move_of(event: LogEvent) -> SlotMove | None:
 
 
 def _with_leg(index: LogIndex, event: LogEvent) -> LogEvent:
-    if not is_of_slot(event) or not index.has_moved(event.key):
+    if not is_of_slot(event):
         return event
-    leg = index.legs.leg_at(slot_of_name(event.key), event.shard, event.position)
+    slot = slot_of_event(event)
+    if slot not in index.moved:
+        return event
+    leg = index.legs.leg_at(slot, event.shard, event.position)
     return event if leg is None else replace(event, leg=leg.number)
 
 
+def _home(event: LogEvent) -> int:
+    """Return the shard in whose log the events of an object are in order, 0 of slots that moved."""
+    return 0 if event.leg else event.shard
+
+
+def _learn_names(index: LogIndex, event: LogEvent) -> None:
+    new_name = new_name_of(event)
+    index.names.learn(event.key, new_name)
+    index.renamed.setdefault(event.id, index.names.first_of(event.key))
+    if is_id(event.id):
+        index.home_slots[new_name] = slot_of_id(event.id)
+
+
+def new_name_of(event: LogEvent) -> str:
+    """Return the name that a rename gave."""
+    return str(event.facts["new_name"])
+
+
 def _fold(index: LogIndex, event: LogEvent) -> None:
-    known = index.keys.get(event.key)
+    if event.type == RENAMED:
+        _log_of(index.keys, event.key, event).add(_absent(event))
+        _log_of(index.keys, new_name_of(event), event).add(_renamed(event))
+    else:
+        known = _log_of(index.keys, event.key, event)
+        known.add(_after(known.before(event), event))
+    first = index.renamed.get(event.id)
+    if first is not None:
+        life = _log_of(index.lives, first, event)
+        life.add(_after(life.before(event), event))
+
+
+def _log_of(logs: dict[str, KeyLog], key: str, event: LogEvent) -> KeyLog:
+    known = logs.get(key)
     if known is None:
-        known = index.keys[event.key] = KeyLog(event.key, event.shard)
-    before = known.last
+        known = logs[key] = KeyLog(key, event.shard)
+    return known
+
+
+def _absent(event: LogEvent) -> ObjectState:
+    return ObjectState(event.order, "", 0, (), event)
+
+
+def _renamed(event: LogEvent) -> ObjectState:
+    """Return the topic behind a rename, as the event has it."""
+    version = event.facts["version"]
+    assert isinstance(version, int)
+    return ObjectState(
+        event.order,
+        event.id,
+        version,
+        properties_of(event.properties),
+        event,
+        event.policies,
+        event.policies_version,
+    )
+
+
+def _after(before: ObjectState | None, event: LogEvent) -> ObjectState:
+    """Return the state behind an event about one object."""
     what = event.type.partition("_")[2]
     if what == "created":
-        after = ObjectState(event.order, event.id, 1, properties_of(event.properties), event)
-        if object_kind(event.key) is ObjectKind.TOPIC:
-            index.topic_names[event.id] = event.key
-    elif what == "deleted" or before is None:
-        after = ObjectState(event.order, "", 0, (), event)
-    else:
-        after = replace(before, order=event.order, version=before.version + 1, event=event)
-        if what == "properties_set":
-            after = replace(after, properties=properties_of(event.properties))
-        elif event.type in POLICY_EVENTS:
-            version = before.policies_version + 1
-            after = replace(after, policies=event.policies, policies_version=version)
-    known.states.append(after)
+        return ObjectState(event.order, event.id, 1, properties_of(event.properties), event)
+    if what == "deleted" or before is None:
+        return _absent(event)
+    after = replace(before, order=event.order, version=before.version + 1, event=event)
+    if what == "properties_set":
+        return replace(after, properties=properties_of(event.properties))
+    if event.type in POLICY_EVENTS:
+        version = before.policies_version + 1
+        return replace(after, policies=event.policies, policies_version=version)
+    return after

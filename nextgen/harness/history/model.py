@@ -37,6 +37,7 @@ class OperationKind(StrEnum):
     DELETE = "delete"  # {} -> {id}
     SET_PROPERTIES = "set_properties"  # {properties, expected_version} -> {id, version}
     GET = "get"  # {} -> {id, version, properties, …}, or {} when there is none
+    RENAME = "rename"  # Of a topic: {new_name} -> {id, version}
     SET_POLICIES = "set_policies"  # {policies, expected_version, expects_none} -> {id, version}
     GET_POLICIES = "get_policies"  # {} -> {policies, policies_version}
     # {node, fresh} -> {topic_id, epoch, broker_id, session_id}. ``node`` is the only discovery
@@ -55,6 +56,7 @@ WRITES = frozenset(
         OperationKind.DELETE,
         OperationKind.SET_PROPERTIES,
         OperationKind.SET_POLICIES,
+        OperationKind.RENAME,
     }
 )
 READS = frozenset({OperationKind.GET, OperationKind.GET_POLICIES})
@@ -131,7 +133,9 @@ class Operation:
     """Unique for the client."""
     kind: OperationKind
     key: str
-    """Canonical name, as it is in the log: ``persistent://tenant/namespace/topic``."""
+    """Canonical name, as it is in the log: ``persistent://tenant/namespace/topic``. Of a topic that
+    is renamed any of its names: none of them is ever another topic's in the same run, and all lead
+    to the topic until the run is judged."""
     invoked_ns: int
     returned_ns: int | None = None
     """When the call returned, also with an error."""
@@ -369,7 +373,8 @@ class LogEvent:
     used_epoch: int = 0
     """Set for an assignment that skipped epochs: owners unknown to the log have used this one."""
     facts: Mapping[str, object] = field(default_factory=lambda: NO_VALUE)
-    """What else an event about a scalable topic says: see ``scalable_facts`` of ``log_events``."""
+    """What else an event says about a scalable topic, a rename or a move: see
+    ``topic_facts`` and ``scalable_facts`` of ``log_events``."""
     leg: int = 0
     """Which leg of its slot's history it is in, 0 of a slot that never moved: see ``log_fold``."""
 

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeVar, cast
 
 from nextgen.audit.verdict import FindingKind
-from nextgen.harness.history.log_fold import ADOPTED, ObjectState, index_log, slot_of_name
+from nextgen.harness.history.log_fold import (
+    ADOPTED,
+    RENAMED,
+    ObjectState,
+    index_log,
+    slot_of_event,
+)
 from nextgen.harness.history.model import (
     FinalItem,
     History,
@@ -253,6 +260,117 @@ def parent_denied(history: History) -> History:
     return _with_operation(history, planted)
 
 
+# Renames -------------------------------------------------------------------------------------
+
+
+def lost_rename(history: History) -> History:
+    """A rename was acknowledged, and no event has it."""
+    like = _rename(history)
+    argument = {"new_name": f"{like.key}-planted"}
+    return _with_operation(
+        history, replace(like, client="planted", argument=argument, command_id="77" * 16)
+    )
+
+
+def phantom_rename(history: History) -> History:
+    """A topic was renamed, and nobody asked for that."""
+    asked = _rename(history)
+    kept = tuple(op for op in history.operations if op is not asked)
+    return replace(history, operations=kept)
+
+
+def former_name_forgotten(history: History) -> History:
+    """A get by the former name, after the rename was acknowledged, finds nothing."""
+    renamed = _rename(history)
+    assert renamed.returned_ns is not None
+    return _with_operation(
+        history,
+        Operation(
+            *("planted", 1, OperationKind.GET, renamed.key, renamed.returned_ns + 1),
+            returned_ns=renamed.returned_ns + 2,
+            outcome="ok",
+        ),
+    )
+
+
+def found_before_the_rename(history: History) -> History:
+    """A get by the new name finds the topic before the rename began."""
+    renamed = _rename(history)
+    read = {"id": renamed.value["id"], "version": renamed.value["version"], "properties": {}}
+    return _with_operation(
+        history,
+        Operation(
+            *("planted", 1, OperationKind.GET, str(renamed.argument["new_name"])),
+            invoked_ns=renamed.invoked_ns - 2,
+            returned_ns=renamed.invoked_ns - 1,
+            outcome="ok",
+            value=read,
+        ),
+    )
+
+
+def lookup_of_a_former_name(history: History) -> History:
+    """A lookup by the former name is refused: there is no such topic."""
+    renamed = _rename(history)
+    assert renamed.returned_ns is not None
+    return _with_operation(
+        history,
+        Operation(
+            *("planted", 1, OperationKind.LOOKUP, renamed.key, renamed.returned_ns + 1),
+            returned_ns=renamed.returned_ns + 2,
+            outcome=refused("NOT_FOUND"),
+        ),
+    )
+
+
+def half_of_a_rename(history: History) -> History:
+    """A watch is sent that a name went, and not that the other one came."""
+    records = list(history.watch_records)
+    for place, (first, second) in enumerate(pairwise(records), start=1):
+        if (
+            isinstance(first, Observation)
+            and isinstance(second, Observation)
+            and first.position == second.position
+        ):
+            del records[place]
+            return replace(history, watch_records=tuple(records))
+    raise NoPlace
+
+
+def renamed_with_owners(history: History) -> History:
+    """A topic was renamed while a broker had it."""
+    ended = _event(history, lambda event: event.reason == "renamed")
+    return _with_event(history, ended, replace(ended, type="parent_gate_opened", key="", id=""))
+
+
+def renamed_to_a_name_in_use(history: History) -> History:
+    """A topic got the name of one that was there."""
+    gone = {event.id for event in history.log if event.type == "topic_deleted"}
+    # Of slots that never moved: the events of others are not in the order of a shard's log.
+    log = [each for events in index_log(history.log).by_shard.values() for each in events]
+    there = [each for each in log if not each.leg]
+    renamed, taken = _first(
+        (event, other)
+        for event in there
+        for other in there
+        if event.type == RENAMED
+        and (other.type, other.shard) == ("topic_created", event.shard)
+        and other.position < event.position
+        and other.id not in gone | {event.id}
+    )
+    facts = {**renamed.facts, "new_name": taken.key}
+    return _with_event(history, renamed, replace(renamed, facts=facts))
+
+
+def _rename(history: History) -> Operation:
+    """Return the first rename of a topic that is never deleted, by the name it was created with."""
+    return _first(
+        op
+        for op in history.operations
+        if op.kind is OperationKind.RENAME and op.is_ok and op.key.endswith("stream-0")
+    )
+
+
 # The log -------------------------------------------------------------------------------------
 
 
@@ -296,6 +414,10 @@ def term_goes_back(history: History) -> History:
 # Owners and messages -------------------------------------------------------------------------
 
 
+def _move_id(event: LogEvent) -> int:
+    return cast(int, event.facts["move"])
+
+
 def decided_without_the_slot(history: History) -> History:
     """A shard that has released a slot decides once more about a topic in it."""
     move, event = _moved_topic(history)
@@ -326,16 +448,16 @@ def slots_from_nowhere(history: History) -> History:
 def _moved_topic(history: History) -> tuple[LogEvent, LogEvent]:
     """Return the last move of a slot, and an event behind it about a topic in it."""
     index = index_log(history.log)
-    for move in reversed(history.log):
-        if move.type != ADOPTED or not move.facts.get("move"):
-            continue
+    moves = [event for event in history.log if event.type == ADOPTED and event.facts.get("move")]
+    last = {str(each.facts["came"]): each for each in sorted(moves, key=_move_id)}
+    for move in last.values():
         for event in index.by_shard[move.shard]:
             is_of_move = event.leg and event.position > move.position
             if is_of_move and event.type == "topic_properties_set":
                 came: Any = move.facts["came"]
                 before = index.by_shard[cast(int, move.facts["from_shard"])]
-                is_known = any(each.key == event.key for each in before)
-                if came[0][0] == slot_of_name(event.key) and is_known:
+                is_known = any(event.key == each.key or event.id == each.id for each in before)
+                if came[0][0] == slot_of_event(event) and is_known:
                     return move, event
     raise NoPlace
 
@@ -394,7 +516,7 @@ def _moved(history: History) -> tuple[Operation, dict[str, object]]:
         if later.kind not in (OperationKind.LOOKUP, OperationKind.MOVE) or not later.is_ok:
             continue
         assert isinstance(epoch, int)
-        earlier = index.owners.get((str(later.value["topic_id"]), later.key, epoch - 1))
+        earlier = index.owners.get((str(later.value["topic_id"]), "", epoch - 1))
         if earlier is not None:
             return later, {
                 **later.value,
@@ -587,6 +709,23 @@ PLANTS: Sequence[Plant] = (
     Plant("snapshot of yesterday", FindingKind.WATCH_ERROR, "watch order", snapshot_of_yesterday),
     Plant("views that differ", FindingKind.VIOLATION, "view hashes", views_differ),
 )
+
+RENAME_PLANTS: Sequence[Plant] = (
+    Plant("lost rename", FindingKind.LOST, "acked set", lost_rename),
+    Plant("phantom rename", FindingKind.PHANTOM, "acked set", phantom_rename),
+    Plant("former name forgotten", FindingKind.VIOLATION, "linearizability", former_name_forgotten),
+    Plant(
+        "found before the rename",
+        FindingKind.VIOLATION,
+        "linearizability",
+        found_before_the_rename,
+    ),
+    Plant("lookup of a former name", FindingKind.VIOLATION, "names", lookup_of_a_former_name),
+    Plant("half of a rename", FindingKind.WATCH_ERROR, "watch order", half_of_a_rename),
+    Plant("renamed with owners", FindingKind.VIOLATION, "log", renamed_with_owners),
+    Plant("renamed to a name in use", FindingKind.VIOLATION, "log", renamed_to_a_name_in_use),
+)
+"""Of histories in which topics are renamed."""
 
 MOVE_PLANTS: Sequence[Plant] = (
     Plant("decided without the slot", FindingKind.VIOLATION, "log", decided_without_the_slot),

@@ -3,6 +3,9 @@
 A world is one machine that carries operations out one after the other, at a random moment between
 their invocation and their return. Answers are lost, clients give up, effects come late or never,
 leaders change, brokers die; nothing of it breaks a promise. It shares no code with the checks.
+
+A topic that is renamed is called ``NAME``, ``NAME-as-1``, ... in any order, and used by any of
+these names, also by those that it does not have yet.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from nextgen.harness.history.model import (
     refused,
 )
 from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import mint_id
 
 NAMESPACE = "acme/orders"
 SCOPES = ("acme", "persistent://acme/")
@@ -45,6 +49,27 @@ Happening = tuple[int, int, Callable[[], None]]
 """When, a number that settles ties, what."""
 Items = dict[tuple[str, str], dict[str, object]]
 """What there is, by kind and name."""
+
+NAMES_EACH = 4
+"""Names that a topic may have, the first one included."""
+
+RENAMED_SHARE = 0.2
+"""Of operations: those of topics that are renamed."""
+
+_LATER = "-as-"
+_KINDS = (
+    *(OperationKind.CREATE, OperationKind.CREATE, OperationKind.DELETE),
+    *(OperationKind.SET_PROPERTIES, OperationKind.SET_PROPERTIES),
+    *(OperationKind.GET, OperationKind.GET, OperationKind.GET),
+    *(OperationKind.LOOKUP, OperationKind.MOVE),
+    *(OperationKind.SET_POLICIES, OperationKind.SET_POLICIES),
+    OperationKind.GET_POLICIES,
+)
+_KINDS_OF_RENAMED = (
+    *(OperationKind.RENAME, OperationKind.RENAME, OperationKind.SET_PROPERTIES),
+    *(OperationKind.GET, OperationKind.GET, OperationKind.LOOKUP, OperationKind.MOVE),
+    *(OperationKind.SET_POLICIES, OperationKind.GET_POLICIES, OperationKind.DELETE),
+)
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
 
@@ -66,10 +91,13 @@ class Size:
     with_command_ids: bool = True
     moves: int = 3
     """How often a slot goes from one shard to the other."""
+    renamed: int = 4
+    """Further topics, which are renamed."""
 
 
 @dataclass(slots=True)
 class _Topic:
+    name: str
     id: str
     version: int
     properties: Mapping[str, str]
@@ -78,6 +106,8 @@ class _Topic:
     session_id: str = ""
     policies: str = ""
     policies_version: int = 0
+    names: set[str] = field(default_factory=set)
+    """All that it ever had."""
 
 
 @dataclass(slots=True)
@@ -121,6 +151,7 @@ class World:
         self._faults: list[Fault] = []
         self._now_ns = 1_000 * MS
         self.keys = [f"persistent://{NAMESPACE}/t-{i}" for i in range(self.size.keys)]
+        self.renamed = [f"persistent://{NAMESPACE}/r-{i}" for i in range(self.size.renamed)]
         self.streams = [f"persistent://{NAMESPACE}/stream-{i}" for i in range(self.size.streams)]
 
     def history(self) -> History:
@@ -141,8 +172,8 @@ class World:
             watch_records=tuple(self._watches()),
             log=tuple(log),
             final_items=tuple(
-                FinalItem(name, topic.id, topic.version, topic.properties)
-                for name, topic in self._topics.items()
+                FinalItem(topic.name, topic.id, topic.version, topic.properties)
+                for topic in self._topics.values()
             ),
             final_listings=(FinalListing(f"persistent://{NAMESPACE}/"),),
             view_hashes=tuple(
@@ -160,7 +191,7 @@ class World:
         self._append(2, "slots_adopted")
         for broker in BROKERS:
             self._establish(broker)
-        for key in ("acme", NAMESPACE, *self.streams):
+        for key in ("acme", NAMESPACE, *self.streams, *self.renamed):
             asked = self._asked("setup", OperationKind.CREATE, key, {"properties": {}})
             self._carry_out(_Wish(asked, self._now_ns, self._now_ns + MS, ""))
             self._now_ns += 2 * MS
@@ -180,33 +211,11 @@ class World:
 
     def _wish(self, number: int, at_ns: int) -> _Wish:
         chance = self._chance
-        kind = chance.choice(
-            (
-                *(OperationKind.CREATE, OperationKind.CREATE, OperationKind.DELETE),
-                *(OperationKind.SET_PROPERTIES, OperationKind.SET_PROPERTIES),
-                *(OperationKind.GET, OperationKind.GET, OperationKind.GET),
-                *(OperationKind.LOOKUP, OperationKind.MOVE),
-                *(OperationKind.SET_POLICIES, OperationKind.SET_POLICIES),
-                OperationKind.GET_POLICIES,
-            )
-        )
-        argument: dict[str, object] = {}
-        if kind in (OperationKind.CREATE, OperationKind.SET_PROPERTIES):
-            argument["properties"] = {"by": f"{number % 40}"}
-        if kind is OperationKind.SET_PROPERTIES and chance.random() < 0.3:
-            argument["expected_version"] = chance.randint(1, 3)
-        if kind is OperationKind.SET_POLICIES:
-            expected = chance.choice((None, None, 0, 1, 2))
-            argument = {
-                "policies": chance.choice((f"ttl {number % 40}", "")),
-                "expected_version": expected or 0,
-                "expects_none": expected == 0,
-            }
+        is_renamed = bool(self.renamed) and chance.random() < RENAMED_SHARE
+        kind = chance.choice(_KINDS_OF_RENAMED if is_renamed else _KINDS)
+        key = self._key_for(kind, is_renamed=is_renamed)
         client = f"client-{chance.randrange(self.size.clients)}"
-        keys = self.keys
-        if kind in (OperationKind.LOOKUP, OperationKind.MOVE):
-            keys = [*self.keys, *self.streams]
-        asked = self._asked(client, kind, chance.choice(keys), argument, at_ns)
+        asked = self._asked(client, kind, key, self._argument(number, kind, key), at_ns)
         took_ns = int(chance.expovariate(1 / 4) * MS) + 2
         happens_ns = at_ns + chance.randrange(1, took_ns)
         returned_ns = at_ns + took_ns
@@ -223,6 +232,34 @@ class World:
             case _:
                 late_ns = happens_ns + chance.randrange(300 * MS)
                 return _Wish(asked, late_ns, gave_up_ns, UNKNOWN)
+
+    def _key_for(self, kind: OperationKind, *, is_renamed: bool) -> str:
+        if is_renamed:
+            first = self._chance.choice(self.renamed)
+            if kind is OperationKind.RENAME:
+                first = self._chance.choice([first, *self.streams])
+            return _later(first, self._chance.randrange(NAMES_EACH))
+        if kind in (OperationKind.LOOKUP, OperationKind.MOVE):
+            return self._chance.choice([*self.keys, *self.streams])
+        return self._chance.choice(self.keys)
+
+    def _argument(self, number: int, kind: OperationKind, key: str) -> dict[str, object]:
+        chance = self._chance
+        argument: dict[str, object] = {}
+        if kind in (OperationKind.CREATE, OperationKind.SET_PROPERTIES):
+            argument["properties"] = {"by": f"{number % 40}"}
+        if kind is OperationKind.SET_PROPERTIES and chance.random() < 0.3:
+            argument["expected_version"] = chance.randint(1, 3)
+        if kind is OperationKind.RENAME:
+            argument["new_name"] = _later(_first(key), chance.randrange(1, NAMES_EACH))
+        if kind is OperationKind.SET_POLICIES:
+            expected = chance.choice((None, None, 0, 1, 2))
+            argument = {
+                "policies": chance.choice((f"ttl {number % 40}", "")),
+                "expected_version": expected or 0,
+                "expects_none": expected == 0,
+            }
+        return argument
 
     def _asked(
         self,
@@ -266,14 +303,15 @@ class World:
 
     def _move_slot(self) -> None:
         """Give the slot of a topic to the other shard."""
-        slot = _slot(self._chance.choice(self.keys))
-        keys = [key for key in (*self.keys, *self.streams) if _slot(key) == slot]
+        slot = _slot(self._chance.choice([*self.keys, *self.renamed]))
+        every = (*self.keys, *self.renamed, *self.streams)
+        keys = [key for key in every if _slot(key) == slot]
         source = self.shard_of(keys[0])
         if any(self.shard_of(key) != source for key in keys):
             return  # By the rule of this world a slot may begin in both.
         target = 3 - source
         held = self._items(source, len(self._shards[source].log))
-        came = {name: state for name, state in held.items() if name[1] in keys}
+        came = {name: state for name, state in held.items() if _first(name[1]) in keys}
         left = self._append(source, "slots_released", facts={"slots": [slot]})
         self._move_ids += 1
         facts = {
@@ -343,7 +381,9 @@ class World:
     def _execute(self, asked: Operation) -> tuple[str, dict[str, object], LogEvent | None]:
         if "://" not in asked.key:
             return self._create_parent(asked)
-        topic = self._topics.get(asked.key)
+        topic = self._topics.get(_first(asked.key))
+        if topic is not None and asked.key not in topic.names:
+            topic = None
         if asked.kind is OperationKind.CREATE:
             return self._create(asked, topic)
         if asked.kind is OperationKind.GET:
@@ -353,19 +393,19 @@ class World:
             return "ok", read | _policies_of(topic), None
         if topic is None:
             return refused("NOT_FOUND"), {}, None
-        if asked.kind is OperationKind.DELETE:
-            return self._delete(asked, topic)
-        if asked.kind is OperationKind.SET_PROPERTIES:
-            return self._set(asked, topic)
-        if asked.kind is OperationKind.SET_POLICIES:
-            return self._set_policies(asked, topic)
         if asked.kind is OperationKind.GET_POLICIES:
             return "ok", _policies_of(topic), None
-        return self._place(asked, topic)
+        act = {
+            OperationKind.DELETE: self._delete,
+            OperationKind.SET_PROPERTIES: self._set,
+            OperationKind.SET_POLICIES: self._set_policies,
+            OperationKind.RENAME: self._rename,
+        }.get(asked.kind, self._place)
+        return act(asked, topic)
 
     def _create_parent(self, asked: Operation) -> tuple[str, dict[str, object], LogEvent]:
         kind = "namespace" if "/" in asked.key else "tenant"
-        made = self._parents[asked.key] = self._mint()
+        made = self._parents[asked.key] = self._mint(asked.key)
         event = self._append(
             1, f"{kind}_created", key=asked.key, id=made, causation_id=asked.command_id
         )
@@ -377,17 +417,37 @@ class World:
         if topic is not None:
             return refused("ALREADY_EXISTS"), {}, None
         properties = dict(asked.argument["properties"])  # type: ignore[call-overload]
-        made = self._topics[asked.key] = _Topic(self._mint(), 1, properties)
-        return "ok", {"id": made.id}, self._note(asked, "topic_created", id=made.id)
+        made = _Topic(asked.key, self._mint(asked.key), 1, properties, names={asked.key})
+        self._topics[asked.key] = made
+        return "ok", {"id": made.id}, self._note(asked, made, "topic_created")
 
     def _delete(
         self, asked: Operation, topic: _Topic
     ) -> tuple[str, dict[str, object], LogEvent | None]:
+        self._unassign(topic, "topic_deleted")
+        del self._topics[_first(asked.key)]
+        return "ok", {"id": topic.id}, self._note(asked, topic, "topic_deleted")
+
+    def _unassign(self, topic: _Topic, reason: str) -> None:
         if topic.session_id:
-            ended = {"id": topic.id, "epoch": topic.epoch, "reason": "topic_deleted"}
-            self._append(self.shard_of(asked.key), "topic_unassigned", key=asked.key, **ended)
-        del self._topics[asked.key]
-        return "ok", {"id": topic.id}, self._note(asked, "topic_deleted", id=topic.id)
+            ended = {"id": topic.id, "epoch": topic.epoch, "reason": reason}
+            self._append(self.shard_of(topic.name), "topic_unassigned", key=topic.name, **ended)
+            topic.session_id = ""
+
+    def _rename(
+        self, asked: Operation, topic: _Topic
+    ) -> tuple[str, dict[str, object], LogEvent | None]:
+        new_name = str(asked.argument["new_name"])
+        if new_name in topic.names:
+            return refused("ALREADY_EXISTS"), {}, None
+        self._unassign(topic, "renamed")
+        topic.version += 1
+        facts = {"new_name": new_name, "version": topic.version}
+        said = _policies_of(topic) | {"properties": topic.properties}
+        event = self._note(asked, topic, "topic_renamed", facts=facts, **said)
+        topic.name = new_name
+        topic.names.add(new_name)
+        return "ok", {"id": topic.id, "version": topic.version}, event
 
     def _set(
         self, asked: Operation, topic: _Topic
@@ -398,7 +458,7 @@ class World:
             if asked.argument.get("expected_version", topic.version) != topic.version:
                 return refused("VERSION_MISMATCH"), {}, None
             topic.properties, topic.version = wanted, topic.version + 1
-            event = self._note(asked, "topic_properties_set")
+            event = self._note(asked, topic, "topic_properties_set")
         return "ok", {"id": topic.id, "version": topic.version}, event
 
     def _set_policies(
@@ -413,7 +473,7 @@ class World:
             topic.policies, topic.version = wanted, topic.version + 1
             topic.policies_version += 1
             kind = "policy_set" if wanted else "policy_cleared"
-            event = self._note(asked, kind, id=topic.id, **_policies_of(topic))
+            event = self._note(asked, topic, kind, **_policies_of(topic))
         return "ok", {"id": topic.id, "version": topic.version}, event
 
     def _place(
@@ -429,9 +489,9 @@ class World:
             topic.session_id = self._sessions[topic.broker_id]
             topic.epoch += 1
             event = self._append(
-                self.shard_of(asked.key),
+                self.shard_of(topic.name),
                 "topic_assigned",
-                key=asked.key,
+                key=topic.name,
                 id=topic.id,
                 epoch=topic.epoch,
                 broker_id=topic.broker_id,
@@ -446,13 +506,14 @@ class World:
         }
         return "ok", answer, event
 
-    def _note(self, asked: Operation, kind: str, **fields: object) -> LogEvent:
+    def _note(self, asked: Operation, topic: _Topic, kind: str, **fields: object) -> LogEvent:
         if "properties" in asked.argument:
             fields["properties"] = asked.argument["properties"]
         return self._append(
-            self.shard_of(asked.key),
+            self.shard_of(topic.name),
             kind,
-            key=asked.key,
+            key=topic.name,
+            id=topic.id,
             causation_id=asked.command_id,
             **fields,
         )
@@ -471,13 +532,13 @@ class World:
             sent = replace(sent, ledger=-1, entry=-1, epoch=0)
         self._publishes.append(sent)
 
-    def _mint(self) -> str:
+    def _mint(self, key: str) -> str:
         self._ids += 1
-        return f"id-{self._ids}"
+        return mint_id(_slot(key), self._ids.to_bytes(10, "big"))
 
     def shard_of(self, key: str) -> int:
         """Return the shard that has a topic at this moment."""
-        return self._homes.get(_slot(key), 1 + sum(key.encode()) % 2)
+        return self._homes.get(_slot(key), 1 + sum(_first(key).encode()) % 2)
 
     # What is seen -----------------------------------------------------------------------------
 
@@ -495,8 +556,9 @@ class World:
 
     def _watch(self, watcher: str, shard: int, number: int) -> Iterator[WatchRecord]:
         chance, log = self._chance, self._shards[shard].log
-        names = tuple(chance.sample(self.keys, len(self.keys) // 2)) if number % 2 else ()
-        prefix = "" if names or number % 4 == 0 else f"persistent://{NAMESPACE}/t-"
+        every = [*self.keys, *(_later(each, 1) for each in self.renamed)]
+        names = tuple(chance.sample(every, len(every) // 2)) if number % 2 else ()
+        prefix = "" if names or number % 4 == 0 else f"persistent://{NAMESPACE}/"
         opened = WatchOpened(
             *(watcher, shard, 1, ("tenant", "namespace", "topic", "assignment"), prefix, names),
             from_position=chance.choice((0, chance.randint(1, len(log)))),
@@ -514,8 +576,8 @@ class World:
                 continue
             told_to += 1
             event = log[told_to - 1]
-            if _concerns(opened, event):
-                yield Observation(watcher, shard, 1, told_to, event.type, event.key, event.epoch)
+            for kind, key in _shown(opened, event, is_log=number % 4 < 2):
+                yield Observation(watcher, shard, 1, told_to, kind, key, event.epoch)
             if chance.random() < 0.05:
                 yield WatchProgress(watcher, shard, 1, told_to)
         yield WatchProgress(watcher, shard, 1, told_to)
@@ -541,18 +603,34 @@ class World:
         return items
 
 
+def _first(key: str) -> str:
+    """Return the name that a topic was created with."""
+    return key.partition(_LATER)[0]
+
+
+def _later(first: str, number: int) -> str:
+    """Return one of the names that a topic may get, 0: the one that it was created with."""
+    return f"{first}{_LATER}{number}" if number else first
+
+
 def _slot(key: str) -> int:
-    return slot_of(key.partition("://")[2] or key)
+    """Return the slot of a topic, which it keeps, or of another object."""
+    return slot_of(_first(key).partition("://")[2] or key)
 
 
 def _policies_of(topic: _Topic) -> dict[str, object]:
     return {"policies": topic.policies, "policies_version": topic.policies_version}
 
 
-def _concerns(opened: WatchOpened, event: LogEvent) -> bool:
+def _shown(opened: WatchOpened, event: LogEvent, *, is_log: bool) -> list[tuple[str, str]]:
+    """Return what the watch is sent for an event. ``is_log``: it is sent renames as they are."""
     if event.type.startswith(("slots_", "broker_")):
-        return False
-    return _lets_through(opened, event.key)
+        return []
+    shown = [(event.type, event.key)]
+    if event.type == "topic_renamed":
+        shown = [("topic_deleted", event.key), ("topic_created", str(event.facts["new_name"]))]
+    wanted = [each for each in shown if _lets_through(opened, each[1])]
+    return [(event.type, event.key)] if wanted and is_log else wanted
 
 
 def _lets_through(opened: WatchOpened, key: str) -> bool:
@@ -565,6 +643,13 @@ def _fold(items: Items, event: LogEvent) -> None:
         case "created":
             made = {"id": event.id, "version": 1, "properties": dict(event.properties)}
             items[(kind, event.key)] = made
+        case "renamed":
+            del items[(kind, event.key)]
+            items[(kind, str(event.facts["new_name"]))] = {
+                "id": event.id,
+                "version": event.facts["version"],
+                "properties": dict(event.properties),
+            }
         case "properties_set":
             before = items[(kind, event.key)]
             version = before["version"]

@@ -15,10 +15,13 @@ from nextgen.harness.history.log_fold import (
     POLICY_CLEARED,
     POLICY_EVENTS,
     POLICY_SET,
+    RENAMED,
     KeyLog,
     LogIndex,
     ObjectState,
     Properties,
+    TopicNames,
+    new_name_of,
     properties_of,
 )
 from nextgen.harness.history.model import WRITES, LogEvent, Operation, OperationKind
@@ -27,6 +30,7 @@ _EVENT_OF = {
     OperationKind.CREATE: "created",
     OperationKind.DELETE: "deleted",
     OperationKind.SET_PROPERTIES: "properties_set",
+    OperationKind.RENAME: "renamed",
 }
 _SETS = frozenset({OperationKind.SET_PROPERTIES, OperationKind.SET_POLICIES})
 
@@ -36,9 +40,11 @@ class Effects:
     """The matches: ``events`` by operation name; and the unmatched operations and events."""
 
     is_log_complete: bool
+    names: TopicNames
     events: dict[str, LogEvent] = field(default_factory=dict)
     guessed_keys: set[str] = field(default_factory=set)
-    """Objects with an event that may belong to one of several operations without an answer."""
+    """Objects, by their first names, with an event that may belong to one of several operations
+    without an answer."""
     without_effect: list[Operation] = field(default_factory=list)
     """Acknowledged writes that are not in the log."""
     repeated: list[tuple[Operation, list[LogEvent]]] = field(default_factory=list)
@@ -54,18 +60,30 @@ def match_effects(
     *,
     is_log_complete: bool = True,
 ) -> Effects:
-    """Match all writes among ``operations`` with the log."""
-    effects = Effects(is_log_complete)
+    """Match all writes among ``operations`` with the log. Those of a renamed topic are matched
+    together, by whichever name they were made."""
+    names = names_in(operations, index)
+    effects = Effects(is_log_complete, names)
     asked: dict[str, list[Operation]] = {}
     for operation in operations:
         if operation.kind in WRITES:
-            asked.setdefault(operation.key, []).append(operation)
+            asked.setdefault(names.first_of(operation.key), []).append(operation)
     for key, writes in asked.items():
-        _KeyMatch(effects, index.keys.get(key) or KeyLog(key, 0), writes).run()
-    for key, known in index.keys.items():
-        if key not in asked and in_scope(key, scopes):
+        lives = filter(None, (index.life_of(each.key) for each in writes))
+        _KeyMatch(effects, next(lives, None) or KeyLog(key, 0), writes).run()
+    for known in index.all_lives():
+        if names.first_of(known.key) not in asked and in_scope(known.key, scopes):
             effects.unasked += [(event, None) for event in _changes(known)]
     return effects
+
+
+def names_in(operations: Sequence[Operation], index: LogIndex | None = None) -> TopicNames:
+    """Return the names that topics got, by the log and by operations that may have happened."""
+    names = TopicNames() if index is None else TopicNames(dict(index.names.first))
+    renames = [op for op in operations if op.kind is OperationKind.RENAME and op.may_have_happened]
+    for operation in sorted(renames, key=lambda op: op.invoked_ns):
+        names.learn(operation.key, str(operation.argument["new_name"]))
+    return names
 
 
 def in_scope(key: str, scopes: Sequence[str]) -> bool:
@@ -142,7 +160,7 @@ class _KeyMatch:
                 self._take(operation, event)
                 break
         if self._wishes[_wish(operation)] > 1:
-            self._effects.guessed_keys.add(operation.key)
+            self._effects.guessed_keys.add(self._effects.names.first_of(operation.key))
 
     def _changed_nothing(self, operation: Operation) -> bool:
         """Return whether it set properties, or policies, that the object had already."""
@@ -178,6 +196,8 @@ def _is_of(operation: Operation, event: LogEvent) -> bool:
     if operation.kind is OperationKind.SET_POLICIES:
         wanted = POLICY_SET if policies_of(operation.argument) else POLICY_CLEARED
         return event.type == wanted
+    if operation.kind is OperationKind.RENAME:
+        return event.type == RENAMED and new_name_of(event) == operation.argument["new_name"]
     return event.type.partition("_")[2] == _EVENT_OF[operation.kind]
 
 
@@ -185,7 +205,7 @@ def _fits(operation: Operation, event: LogEvent) -> bool:
     """Return whether ``event`` is exactly what ``operation`` requested."""
     if not _is_of(operation, event):
         return False
-    if operation.kind is OperationKind.DELETE:
+    if operation.kind in (OperationKind.DELETE, OperationKind.RENAME):
         return True
     if operation.kind is OperationKind.SET_POLICIES:
         return policies_of(operation.argument) == event.policies

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from nextgen.audit.verdict import Finding, FindingKind, named
-from nextgen.harness.history.checks.effects import Effects, in_scope, policies_of
-from nextgen.harness.history.log_fold import LogIndex, Properties, properties_of
+from nextgen.harness.history.checks.effects import Effects, in_scope, names_in, policies_of
+from nextgen.harness.history.log_fold import LogIndex, Properties, TopicNames, properties_of
 from nextgen.harness.history.model import (
     READS,
     FinalItem,
@@ -66,24 +66,26 @@ def _phantom_event(event: LogEvent, denied: Operation | None) -> Finding:
 
 def check_reads(history: History) -> Iterator[Finding]:
     """Check that every read value was written by a recorded operation."""
-    yield from _check_policies_read(history)
+    names = names_in(history.operations)
+    yield from _check_policies_read(history, names)
     wishes: dict[str, set[Properties]] = {}
     ids: dict[str, str] = {}
     for operation in history.operations:
         if operation.kind in (OperationKind.CREATE, OperationKind.SET_PROPERTIES):
             if operation.may_have_happened:
                 wanted = properties_of(operation.argument.get("properties"))
-                wishes.setdefault(operation.key, set()).add(wanted)
+                wishes.setdefault(names.first_of(operation.key), set()).add(wanted)
             if operation.is_ok and operation.kind is OperationKind.CREATE:
-                ids[str(operation.value.get("id"))] = operation.key
+                ids[str(operation.value.get("id"))] = names.first_of(operation.key)
     for read in history.operations:
         if read.kind is not OperationKind.GET or not (read.is_ok and read.value.get("id")):
             continue
         if not in_scope(read.key, history.run.scopes):
             continue
         read_properties = properties_of(read.value.get("properties"))
-        made_for = ids.get(str(read.value["id"]), read.key)
-        if made_for != read.key or read_properties not in wishes.get(read.key, ()):
+        first = names.first_of(read.key)
+        made_for = ids.get(str(read.value["id"]), first)
+        if made_for != first or read_properties not in wishes.get(first, ()):
             yield Finding(
                 FindingKind.PHANTOM,
                 "reads",
@@ -94,16 +96,18 @@ def check_reads(history: History) -> Iterator[Finding]:
             )
 
 
-def _check_policies_read(history: History) -> Iterator[Finding]:
+def _check_policies_read(history: History, names: TopicNames) -> Iterator[Finding]:
     wishes: dict[str, set[str]] = {}
     for operation in history.operations:
         if operation.kind is OperationKind.SET_POLICIES and operation.may_have_happened:
-            wishes.setdefault(operation.key, set()).add(policies_of(operation.argument))
+            first = names.first_of(operation.key)
+            wishes.setdefault(first, set()).add(policies_of(operation.argument))
     for read in history.operations:
         reported = policies_of(read.value)
         if read.kind not in READS or not (read.is_ok and reported):
             continue
-        if in_scope(read.key, history.run.scopes) and reported not in wishes.get(read.key, ()):
+        wished = wishes.get(names.first_of(read.key), ())
+        if in_scope(read.key, history.run.scopes) and reported not in wished:
             yield Finding(
                 FindingKind.PHANTOM,
                 "reads",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nextgen.audit.verdict import Finding, FindingKind, named
-from nextgen.harness.history.checks.effects import Effects
+from nextgen.harness.history.checks.effects import Effects, names_in
 from nextgen.harness.history.checks.linearizability import Answer, Call, Outcome, linearize
 from nextgen.harness.history.checks.object_model import (
     ABSENT,
@@ -50,24 +50,25 @@ class Budget:
 def check_linearizability(
     operations: Sequence[Operation], effects: Effects | None, budget: Budget | None = None
 ) -> Iterator[Finding]:
-    """Judge every key. ``effects`` None: there is no log."""
+    """Judge every object. ``effects`` None: there is no log."""
     budget = budget or Budget()
+    names = names_in(operations) if effects is None else effects.names
     by_key: dict[str, list[Operation]] = {}
     for operation in operations:
         if operation.kind in MODELLED:
-            by_key.setdefault(operation.key, []).append(operation)
+            by_key.setdefault(names.first_of(operation.key), []).append(operation)
     for key, of_key in by_key.items():
-        outcome = _judge(of_key, effects, budget)
+        outcome = _judge(key, of_key, effects, budget)
         if outcome.answer is not Answer.LINEARIZABLE:
             yield _finding(key, of_key, outcome)
 
 
 def _judge(
-    operations: Sequence[Operation], effects: Effects | None, budget: Budget
+    key: str, operations: Sequence[Operation], effects: Effects | None, budget: Budget
 ) -> Outcome[State]:
     if effects is not None:
         outcome = _search(_with_log(operations, effects), budget)
-        is_guess = not effects.is_log_complete or operations[0].key in effects.guessed_keys
+        is_guess = not effects.is_log_complete or key in effects.guessed_keys
         if outcome.answer is Answer.LINEARIZABLE or not is_guess:
             return outcome
     return _search(_calls(operations, ModelContext(_taken_ids(operations), {}, {})), budget)

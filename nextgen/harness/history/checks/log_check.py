@@ -11,12 +11,15 @@ from nextgen.harness.history.checks.effects import Effects
 from nextgen.harness.history.log_fold import (
     ASSIGNED,
     POLICY_EVENTS,
+    RENAMED,
     SESSION_ENDED,
     SESSION_ESTABLISHED,
     UNASSIGNED,
     LogIndex,
     is_inventory_event,
     is_of_slot,
+    new_name_of,
+    slot_of_event,
 )
 from nextgen.harness.history.model import LogEvent, Operation, OperationKind
 from nextgen.kernel.events.generations import begins_generation
@@ -57,7 +60,8 @@ def check_log(index: LogIndex, *, is_complete: bool) -> Iterator[Finding]:
             message = fold.take(event)
             if message:
                 yield _finding(event, message)
-            if is_inventory_event(event):
+            # A name that a renamed topic has, or had, may be in its shard and in its own.
+            if is_inventory_event(event) and event.key not in index.names.first:
                 first = shard_of_key.setdefault(event.key, event)
                 if first.shard != event.shard and not index.has_moved(event.key):
                     yield _finding(event, f"{event.key} is in shard {first.shard} too", first)
@@ -72,10 +76,12 @@ def check_told(
         if event is None or not operation.is_ok:
             continue
         yield from _check_place_told(index, operation, event)
-        state = index.keys[operation.key].at(event.order)
+        life = index.life_of(operation.key)
+        state = None if life is None else life.at(event.order, event.shard)
         told_id, told_version = operation.value.get("id"), operation.value.get("version")
         made = event.id if operation.kind is not OperationKind.SET_PROPERTIES else ""
-        if state is not None and not made:
+        is_change = not made or event.type == RENAMED
+        if state is not None and is_change:
             made = state.id
             if told_version and told_version != state.version:
                 yield _told(operation, event, f"version {told_version}, it is {state.version}")
@@ -84,7 +90,7 @@ def check_told(
 
 
 def _check_place_told(index: LogIndex, operation: Operation, event: LogEvent) -> Iterator[Finding]:
-    if index.has_moved(operation.key) and operation.shard != event.shard:
+    if event.leg and operation.shard != event.shard:
         # It was repeated behind a move: the answer is the first one, or names the other shard.
         return
     if operation.position and operation.position < event.position:
@@ -106,7 +112,7 @@ def _check_moves(index: LogIndex) -> Iterator[Finding]:
         )
     for events in index.by_shard.values() if index.moved else ():
         for event in events:
-            if is_of_slot(event) and not event.leg and index.has_moved(event.key):
+            if is_of_slot(event) and not event.leg and slot_of_event(event) in index.moved:
                 yield _finding(event, f"{event.key} was decided about by a shard without its slot")
 
 
@@ -146,6 +152,8 @@ class _Fold:
     """Broker -> epoch and id of its session, "" when that has ended."""
     policies_versions: dict[str, int] = field(default_factory=dict)
     """Key -> version of the policies of each existing object."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Topic id -> its present name."""
 
     def take(self, event: LogEvent) -> str:
         """Return the error of ``event`` as a sentence, "" if it is valid."""
@@ -161,9 +169,12 @@ class _Fold:
 
     def _inventory(self, event: LogEvent) -> str:
         present = self.objects.get(event.key, "")
+        if event.type == RENAMED:
+            return self._renamed(event, present)
         if event.type.endswith("_created"):
             self.objects[event.key] = event.id
             self.policies_versions[event.key] = 0
+            self.names[event.id] = event.key
             if present:
                 return f"{event.key} was created and was there already"
             if event.id in self.ids:
@@ -179,6 +190,25 @@ class _Fold:
         if self.is_complete and not present:
             return f"{event.key} has a {event.type} and is not there"
         return self._policies(event, present) if event.type in POLICY_EVENTS else ""
+
+    def _renamed(self, event: LogEvent, present: str) -> str:
+        new_name = new_name_of(event)
+        other = self.objects.get(new_name, "")
+        self.objects.pop(event.key, None)
+        self.objects[new_name] = event.id
+        self.names[event.id] = new_name
+        version = self.policies_versions.pop(event.key, event.policies_version)
+        self.policies_versions[new_name] = event.policies_version
+        if self.is_complete and present != event.id:
+            return f"{event.key} was renamed as {event.id}, it is {present or 'not there'}"
+        if other:
+            return f"{event.key} was renamed to {new_name}, which is {other}"
+        if version != event.policies_version:
+            return f"{event.key} had version {version} of policies when it was renamed, not " + (
+                str(event.policies_version)
+            )
+        left = self.assigned.get(event.id)
+        return f"{event.key} was renamed and has owners: {sorted(left)[:3]}" if left else ""
 
     def _policies(self, event: LogEvent, present: str) -> str:
         before = self.policies_versions.get(event.key)
@@ -219,8 +249,7 @@ class _Fold:
             )
         if event.reason == BROKER_LOST and owner not in self.index.ended_sessions:
             return f"{event.key} was taken from {owner} as lost, and that session never ended"
-        name = self.index.topic_names.get(event.id, "")
-        if self.objects.get(name) != event.id:
+        if self.objects.get(self.names.get(event.id, "")) != event.id:
             return f"{event.key} was assigned as {event.id}, which is not there"
         if self.index.sessions.get(event.session_id) != event.broker_id:
             return f"{event.key} was assigned to {event.broker_id} in a session that it never had"

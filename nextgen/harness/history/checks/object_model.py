@@ -6,6 +6,9 @@ policies have a version of their own, 0 at its creation; a conditional write of 
 they stay the same. A refusal has to be true at its moment; a code that is not about the object's
 own state fits every state. Tenants and namespaces are judged more loosely: deleting them takes
 several events, each of which counts in the version, and two deletions may meet and both succeed.
+
+A renamed topic is one object by all the names that it ever got: by a name that it does not have yet
+it is absent. Former names lead to it until the run ends.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from nextgen.harness.history.model import (
 )
 from nextgen.kernel.events.decider import RejectionCode
 
-State = tuple[str, int, Properties, int, str]
-"""Id, version, properties, version of the policies, policies."""
+State = tuple[str, int, Properties, int, str, tuple[str, ...]]
+"""Id, version, properties, version of the policies, policies, names."""
 
-ABSENT: State = ("", 0, (), 0, "")
+ABSENT: State = ("", 0, (), 0, "", ())
 
 UNTOLD = "?"
 """Prefix of the id of an object whose create had no answer: the real id is not known."""
@@ -66,7 +69,7 @@ def call_of(operation: Operation, context: ModelContext) -> Call[State] | None:
         operation.name,
         operation.invoked_ns,
         returned_ns,
-        _apply_of(operation, context),
+        _by_name(operation.key, _apply_of(operation, context)),
         is_open,
         hint,
     )
@@ -78,6 +81,17 @@ def describe(state: State | None) -> str:
         return "absent"
     policies = f" policies {state[4] or 'none'} version {state[3]}" if state[3] else ""
     return f"id {state[0]} version {state[1]} properties {dict(state[2])}{policies}"
+
+
+def _by_name(name: str, apply: Apply) -> Apply:
+    """Return ``apply`` for what is called ``name``: an object with other names is not there."""
+
+    def by_name(state: State) -> State | None:
+        if not state[0] or name in state[5]:
+            return apply(state)
+        return state if apply(ABSENT) == ABSENT else None
+
+    return by_name
 
 
 def _apply_of(operation: Operation, context: ModelContext) -> Apply:
@@ -94,6 +108,8 @@ def _apply_of(operation: Operation, context: ModelContext) -> Apply:
             return _get(operation, context)
         case OperationKind.SET_POLICIES:
             return _set_policies(operation, context)
+        case OperationKind.RENAME:
+            return _rename(operation, context)
         case OperationKind.GET_POLICIES:
             return _get_policies(operation)
         case _:
@@ -103,7 +119,8 @@ def _apply_of(operation: Operation, context: ModelContext) -> Apply:
 def _create(operation: Operation, context: ModelContext) -> Apply:
     untold = context.bound_ids.get(operation.name, UNTOLD + operation.name)
     object_id = str(operation.value.get("id") or untold)
-    created: State = (object_id, 1, properties_of(operation.argument.get("properties")), 0, "")
+    properties = properties_of(operation.argument.get("properties"))
+    created: State = (object_id, 1, properties, 0, "", (operation.key,))
     return lambda state: None if state[0] else created
 
 
@@ -140,7 +157,22 @@ def _set_properties(operation: Operation, context: ModelContext) -> Apply:
             if version != told_version and (is_exact or version > told_version):
                 return None
             version = told_version
-        return (told_id or object_id, version, wanted, state[3], state[4])
+        return (told_id or object_id, version, wanted, *state[3:])
+
+    return apply
+
+
+def _rename(operation: Operation, context: ModelContext) -> Apply:
+    told_id, told_version = _text(operation, "id"), _number(operation, "version")
+    new_name = str(operation.argument["new_name"])
+
+    def apply(state: State) -> State | None:
+        object_id, version, *_, names = state
+        if not object_id or not _same_id(object_id, told_id, context) or new_name in names:
+            return None
+        if told_version not in (0, version + 1):
+            return None
+        return (told_id or object_id, version + 1, *state[2:5], (*names, new_name))
 
     return apply
 
@@ -162,9 +194,9 @@ def _get(operation: Operation, context: ModelContext) -> Apply:
             return None
         if not _same_id(object_id, told_id, context):
             return None
-        if tells_policies and state[3:] != told_policies:
+        if tells_policies and state[3:5] != told_policies:
             return None
-        return (told_id, told_version, properties, state[3], state[4])
+        return (told_id, told_version, properties, *state[3:])
 
     return apply
 
@@ -178,7 +210,7 @@ def _set_policies(operation: Operation, context: ModelContext) -> Apply:
     is_open = operation.is_unknown
 
     def apply(state: State) -> State | None:
-        object_id, version, properties, policies_version, policies = state
+        object_id, version, properties, policies_version, policies, names = state
         if not object_id or not _same_id(object_id, told_id, context):
             return None
         if on_condition and expected != policies_version:
@@ -192,14 +224,14 @@ def _set_policies(operation: Operation, context: ModelContext) -> Apply:
             if version != told_version and (is_exact or version > told_version):
                 return None
             version = told_version
-        return (told_id or object_id, version, properties, policies_version, wanted)
+        return (told_id or object_id, version, properties, policies_version, wanted, names)
 
     return apply
 
 
 def _get_policies(operation: Operation) -> Apply:
     answered = (_number(operation, "policies_version"), policies_of(operation.value))
-    return lambda state: state if state[0] and state[3:] == answered else None
+    return lambda state: state if state[0] and state[3:5] == answered else None
 
 
 def _refused(operation: Operation) -> Apply:

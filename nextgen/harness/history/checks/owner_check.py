@@ -14,6 +14,7 @@ from nextgen.audit.verdict import Finding, FindingKind
 from nextgen.harness.history.log_fold import LogIndex
 from nextgen.harness.history.model import Operation, OperationKind, Publish
 from nextgen.kernel.limits.cluster import LOOKUP_STALENESS_MS_MAX
+from nextgen.kernel.routing.names import parse_topic
 
 T = TypeVar("T")
 
@@ -46,10 +47,15 @@ def check_publishes(publishes: Sequence[Publish]) -> Iterator[Finding]:
 def check_publish_epochs(publishes: Iterable[Publish], index: LogIndex) -> Iterator[Finding]:
     """Check that the log assigned every epoch that acknowledged messages."""
     known = {(name, event.epoch) for name, events in index.units.items() for event in events}
+    # A client goes on by the name that it knows, whatever the topic is called by then.
+    names = index.names
+    first = {(names.first_of_unit(name), epoch) for name, epoch in known} if names.first else known
     reported: set[tuple[str, int]] = set()
     for publish in publishes:
         claim = (publish.unit, publish.epoch)
         if publish.acked_ns is None or not publish.epoch or claim in known or claim in reported:
+            continue
+        if names.first and (names.first_of_unit(publish.unit), publish.epoch) in first:
             continue
         reported.add(claim)
         message = f"{publish.unit} was acknowledged under epoch {publish.epoch}, never assigned"
@@ -72,7 +78,7 @@ def check_lookups(operations: Sequence[Operation], index: LogIndex | None) -> It
         epoch = operation.value.get("epoch")
         assert isinstance(epoch, int), f"{operation.name} has no epoch"
         seen = _Seen(operation.invoked_ns, operation.returned_ns, epoch, operation)
-        of_unit = (operation.key, str(operation.value.get("topic_id")))
+        of_unit = (_unit_of(operation), str(operation.value.get("topic_id")))
         answered.setdefault(of_unit, []).append(seen)
         if index is not None:
             yield from _check_answer(operation, epoch, index)
@@ -82,14 +88,15 @@ def check_lookups(operations: Sequence[Operation], index: LogIndex | None) -> It
 
 def _check_age(of_unit: list[_Seen[Operation]]) -> Iterator[Finding]:
     linearizable = [each for each in of_unit if _is_linearizable(each.what)]
-    by_node: dict[object, list[_Seen[Operation]]] = {}
+    by_node: dict[tuple[object, str], list[_Seen[Operation]]] = {}
     for each in of_unit:
         if (node := each.what.argument.get("node")) is not None:
-            by_node.setdefault(node, []).append(each)
+            # A node keeps answers by name.
+            by_node.setdefault((node, each.what.key), []).append(each)
     found: dict[str, tuple[_Seen[Operation], _Seen[Operation], str]] = {}
     for late, earlier in _gone_back(linearizable, behind=of_unit):
         found[late.what.name] = late, earlier, "although it is linearizable"
-    for node, of_node in by_node.items():
+    for (node, _), of_node in by_node.items():
         for late, earlier in _gone_back(of_node):
             found.setdefault(late.what.name, (late, earlier, f"by the same node {node}"))
     for late, earlier in _gone_back(of_unit, allowed_ns=_STALENESS_NS):
@@ -113,7 +120,7 @@ def _is_linearizable(operation: Operation) -> bool:
 
 def _check_answer(operation: Operation, epoch: int, index: LogIndex) -> Iterator[Finding]:
     topic_id = str(operation.value.get("topic_id"))
-    event = index.owners.get((topic_id, operation.key, epoch))
+    event = index.owners.get((topic_id, _unit_of(operation), epoch))
     reported = (operation.value.get("broker_id"), operation.value.get("session_id"))
     if event is not None and reported == (event.broker_id, event.session_id):
         return
@@ -129,6 +136,11 @@ def _check_answer(operation: Operation, epoch: int, index: LogIndex) -> Iterator
         (event.name,) if event is not None else (),
         operation.returned_ns,
     )
+
+
+def _unit_of(operation: Operation) -> str:
+    """Return which part of a topic was looked up, whatever the topic is called."""
+    return parse_topic(operation.key).unit.text
 
 
 def _check_epochs(publishes: Iterable[Publish]) -> Iterator[Finding]:

@@ -2,6 +2,9 @@
 
 If the snapshot is the log's state at its position, and exactly the log's events follow, a watcher's
 fold equals the log's state at every position up to the last one that it got.
+
+Who reads a log sees a rename as it is. A watch of topics shows it as the deletion of one name and
+the creation of the other, each if the watch is about the name.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from dataclasses import dataclass, field
 from nextgen.audit.verdict import Finding, FindingKind, named
 from nextgen.harness.history.log_fold import (
     ASSIGNED,
+    RENAMED,
     LogIndex,
     ObjectState,
     kind_of_event,
+    new_name_of,
     properties_of,
 )
 from nextgen.harness.history.model import (
@@ -78,7 +83,13 @@ class _Concerns:
             found = [*events.values()]
             # Objects of moved slots may have been born in another shard.
             found += [each for each in self._moved if lets_through(each)]
-            objects = ((kind_of_event(event), event.key) for event in found)
+            is_wanted = names_wanted(opened)
+            objects = (
+                (kind_of_event(event), name)
+                for event in found
+                for name in names_of(event)
+                if is_wanted(name)
+            )
             known = self._known[key] = _Concern(
                 sorted(events), events, frozenset((kind, name) for kind, name in objects if kind)
             )
@@ -87,15 +98,27 @@ class _Concerns:
 
 def filter_of(opened: WatchOpened) -> Callable[[LogEvent], bool]:
     """Return the filter of the watch."""
-    kinds, names, prefix = frozenset(opened.kinds), frozenset(opened.names), opened.prefix
+    kinds = frozenset(opened.kinds)
 
     def lets_through(event: LogEvent) -> bool:
         kind = kind_of_event(event)
         if kind is None or kind.value not in kinds:
             return False
-        return event.key in names if names else event.key.startswith(prefix)
+        return any(is_about(name) for name in names_of(event))
 
+    is_about = names_wanted(opened)
     return lets_through
+
+
+def names_wanted(opened: WatchOpened) -> Callable[[str], bool]:
+    """Return whether the watch is about what is called so."""
+    names, prefix = frozenset(opened.names), opened.prefix
+    return lambda name: name in names if names else name.startswith(prefix)
+
+
+def names_of(event: LogEvent) -> tuple[str, ...]:
+    """Return the names that an event is about: both of a rename."""
+    return (event.key, new_name_of(event)) if event.type == RENAMED else (event.key,)
 
 
 @dataclass(slots=True)
@@ -110,6 +133,9 @@ class _Watch:
     last_position: int = 0
     """The highest position that was mentioned so far. Later records must not go back behind it."""
     items: dict[tuple[str, str], Mapping[str, object]] = field(default_factory=dict)
+    is_wanted: Callable[[str], bool] = lambda _name: True
+    due: tuple[int, str] | None = None
+    """Position and new name of a rename of which the watch got the deletion so far."""
 
     def take(self, record: WatchRecord) -> Iterator[Finding]:
         if isinstance(record, WatchOpened):
@@ -118,6 +144,13 @@ class _Watch:
         if self.concern is None:
             yield self._finding(f"received {type(record).__name__} before it was opened")
             return
+        if self.due is not None:
+            position, name = self.due
+            self.due = None
+            if isinstance(record, Observation) and record.position == position:
+                yield from self._compare(record, ("topic_created", name))
+                return
+            yield self._finding(f"was not sent that {name} came by event {position}", position)
         match record:
             case WatchReset():
                 self.in_snapshot, self.items = True, {}
@@ -132,6 +165,7 @@ class _Watch:
 
     def _open(self, opened: WatchOpened) -> None:
         self.concern = self.concerns.of(opened)
+        self.is_wanted = names_wanted(opened)
         begins_with_events = opened.without_snapshot or opened.from_beginning
         self.in_snapshot = not opened.from_position and not begins_with_events
         self.told_to = opened.from_position or (0 if opened.from_beginning else None)
@@ -177,16 +211,33 @@ class _Watch:
         event = concern.events.get(position)
         if event is None:
             yield self._finding(f"was sent event {position}, which does not concern it", position)
-        elif (seen.type, seen.key) != (event.type, event.key) or (
-            seen.epoch and seen.epoch != event.epoch
-        ):
-            yield self._finding(
-                f"was sent event {position} as {seen.type} of {seen.key}, "
-                f"it is {event.type} of {event.key}",
-                position,
-            )
+        elif event.type == RENAMED and seen.type != RENAMED:
+            yield from self._take_rename(seen, event)
+        else:
+            yield from self._compare(seen, (event.type, event.key), event.epoch)
         yield from self._check_gap(concern, position - 1)
         self.told_to = self.last_position = position
+
+    def _take_rename(self, seen: Observation, event: LogEvent) -> Iterator[Finding]:
+        """Take the first change of a rename, of the names that the watch is about."""
+        new_name = new_name_of(event)
+        is_new_wanted = self.is_wanted(new_name)
+        if not self.is_wanted(event.key):
+            yield from self._compare(seen, ("topic_created", new_name))
+            return
+        yield from self._compare(seen, ("topic_deleted", event.key))
+        if is_new_wanted:
+            self.due = (seen.position, new_name)
+
+    def _compare(
+        self, seen: Observation, expected: tuple[str, str], epoch: int = 0
+    ) -> Iterator[Finding]:
+        if (seen.type, seen.key) != expected or (seen.epoch and seen.epoch != epoch):
+            yield self._finding(
+                f"was sent event {seen.position} as {seen.type} of {seen.key}, "
+                f"it is {expected[0]} of {expected[1]}",
+                seen.position,
+            )
 
     def _take_progress(self, progress: WatchProgress, concern: _Concern) -> Iterator[Finding]:
         if self.in_snapshot:
@@ -235,7 +286,7 @@ def _items_at(index: LogIndex, concern: _Concern | None, shard: int, position: i
             if place and of_unit[place - 1].type == ASSIGNED:
                 items[(kind.value, key)] = _assignment_of(of_unit[place - 1])
             continue
-        state = index.keys[key].at(order)
+        state = index.keys[key].at(order, shard)
         if state is not None and state.exists:
             items[(kind.value, key)] = _state_of(state)
     return items

@@ -7,6 +7,7 @@ import pytest
 from nextgen.harness.history.log_events import key_of, log_event_of, observation_of
 from nextgen.harness.history.model import LogEvent, Observation
 from protos.nextgen.v1 import events_pb2 as pb
+from protos.nextgen.v1.policies_pb2 import Policies
 
 PLACE = {"position": 7, "term": 3, "shard_id": 2, "causation_id": b"\x01\xff"}
 
@@ -16,6 +17,29 @@ def place(kind: str, key: str, **more: object) -> LogEvent:
 
 
 EXAMPLES = [
+    (
+        pb.Event(
+            **PLACE,
+            topic_renamed=pb.TopicRenamed(
+                name="x",
+                topic_id="t",
+                new_name="y",
+                version=5,
+                properties={"a": "b"},
+                policies=Policies(message_ttl_ms=1).SerializeToString(),
+                policies_version=2,
+            ),
+        ),
+        place(
+            "topic_renamed",
+            "x",
+            id="t",
+            properties={"a": "b"},
+            policies='{"message_ttl_ms":"1"}',
+            policies_version=2,
+            facts={"new_name": "y", "version": 5},
+        ),
+    ),
     (
         pb.Event(**PLACE, tenant_created=pb.TenantCreated(tenant_id="i", name="acme")),
         place("tenant_created", "acme", id="i"),

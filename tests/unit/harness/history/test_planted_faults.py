@@ -7,21 +7,22 @@ from functools import cache
 import pytest
 
 from nextgen.harness.history import History, check
-from tests.support.history.plants import MOVE_PLANTS, PLANTS, Plant
+from tests.support.history.plants import MOVE_PLANTS, PLANTS, RENAME_PLANTS, Plant
 from tests.support.history.world import Size, World
 
 SEEDS = range(3)
+ALL_PLANTS = (*PLANTS, *RENAME_PLANTS, *MOVE_PLANTS)
 
 
 @cache
 def green_history(seed: int) -> History:
-    history = World(seed, Size(operations=500, with_command_ids=seed % 2 == 0, moves=6)).history()
+    history = World(seed, Size(operations=600, with_command_ids=seed % 2 == 0, moves=16)).history()
     assert check(history).findings == ()
     return history
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("plant", [*PLANTS, *MOVE_PLANTS], ids=lambda plant: plant.name)
+@pytest.mark.parametrize("plant", ALL_PLANTS, ids=lambda plant: plant.name)
 def test_a_planted_fault_is_found(plant: Plant, seed: int) -> None:
     history = plant.spoil(green_history(seed))
 
@@ -33,7 +34,7 @@ def test_a_planted_fault_is_found(plant: Plant, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS[:1])
-@pytest.mark.parametrize("plant", [*PLANTS, *MOVE_PLANTS], ids=lambda plant: plant.name)
+@pytest.mark.parametrize("plant", ALL_PLANTS, ids=lambda plant: plant.name)
 def test_a_planted_fault_is_named(plant: Plant, seed: int) -> None:
     """By operations or events that exist, and in words."""
     history = plant.spoil(green_history(seed))

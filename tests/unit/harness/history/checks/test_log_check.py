@@ -26,6 +26,10 @@ def event(kind: str, **fields: object) -> LogEvent:
 
 SESSION = event("broker_session_established", key="b-1", broker_id="b-1", session_id="s-1", epoch=1)
 CREATED = event("topic_created", id="t-1")
+NEW = "persistent://acme/orders/new"
+RENAMED = event("topic_renamed", id="t-1", facts={"new_name": NEW, "version": 2})
+POINTED = event("topic_name_pointed", key=NEW, id="t-1")
+FREED = event("topic_name_freed", key=NEW, id="t-1")
 SET = event("topic_properties_set", properties={"a": "b"})
 DELETED = event("topic_deleted", id="t-1")
 ASSIGNED = event(
@@ -41,6 +45,19 @@ POLICIES = event("policy_set", id="t-1", policies="ttl 1", policies_version=1)
 CLEARED = event("policy_cleared", id="t-1", policies_version=2)
 
 RIGHT = (
+    (
+        CREATED,
+        POINTED,
+        RENAMED,
+        replace(DELETED, key=NEW),
+        FREED,
+        replace(CREATED, key=NEW, id="t-2"),
+    ),
+    (CREATED, POLICIES, replace(RENAMED, policies_version=1), replace(CLEARED, key=NEW), AGAIN),
+    (
+        *(SESSION, CREATED, ASSIGNED, replace(UNASSIGNED, reason="renamed"), RENAMED),
+        replace(ASSIGNED, key=NEW, epoch=2),
+    ),
     (CREATED, POLICIES, CLEARED, DELETED, AGAIN, replace(POLICIES, id="t-2")),
     *(
         (SESSION, CREATED, ASSIGNED, replace(MOVED, reason=reason))
@@ -67,6 +84,14 @@ WRONG = {
     "is not there": (SET,),
     "deleted as t-1, it is not there": (DELETED,),
     "deleted as t-1, it is t-2": (AGAIN, DELETED),
+    "renamed as t-1, it is not there": (RENAMED,),
+    "renamed as t-1, it is t-2": (CREATED, DELETED, AGAIN, RENAMED),
+    "renamed to persistent://acme/orders/new, which is t-2": (
+        *(replace(CREATED, key=NEW, id="t-2"), CREATED, RENAMED),
+    ),
+    "had version 1 of policies when it was renamed": (CREATED, POLICIES, RENAMED),
+    "renamed and has owners": (SESSION, CREATED, ASSIGNED, RENAMED),
+    "has a topic_properties_set and is not there": (CREATED, RENAMED, SET),
     "deleted and has owners": (SESSION, CREATED, ASSIGNED, DELETED),
     "got epoch 2 after 0": (SESSION, CREATED, replace(ASSIGNED, epoch=2)),
     "got epoch 3 after 1": (SESSION, CREATED, ASSIGNED, replace(MOVED, epoch=3)),

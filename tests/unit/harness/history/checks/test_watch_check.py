@@ -29,6 +29,12 @@ LOG = [
     LogEvent(1, 5, 1, "topic_assigned", A, "id-a", "", 1, "broker-1", "s-1", "first_lookup"),
     LogEvent(1, 6, 1, "topic_deleted", B, "id-b"),
 ]
+C = "persistent://acme/sent/c"
+RENAMED = LogEvent(
+    *(1, 7, 1, "topic_renamed", A, "id-a"),
+    properties={"k": "v"},
+    facts={"new_name": C, "version": 3},
+)
 TOPICS, ALL = ("topic",), ("tenant", "namespace", "topic", "assignment")
 OPEN = WatchOpened("w", 1, 1, TOPICS)
 FROM_2 = replace(OPEN, from_position=2)
@@ -58,8 +64,15 @@ def told_to(position: int) -> WatchProgress:
     return WatchProgress("w", 1, 1, position)
 
 
+GONE, CAME = (
+    Observation("w", 1, 1, 7, f"topic_{what}", name)
+    for what, name in (("deleted", A), ("created", C))
+)
+AS_IT_IS = Observation("w", 1, 1, 7, "topic_renamed", A)
+
+
 def found(records: Sequence[WatchRecord]) -> list[str]:
-    return [finding.message for finding in check_watches(records, index_log(LOG))]
+    return [finding.message for finding in check_watches(records, index_log([*LOG, RENAMED]))]
 
 
 RIGHT: tuple[tuple[WatchRecord, ...], ...] = (
@@ -76,9 +89,27 @@ RIGHT: tuple[tuple[WatchRecord, ...], ...] = (
     (replace(OPEN, kinds=ALL, names=(A,)), item(A, 2, k="v"), assignment("broker-1"), at(5)),
     (replace(OPEN, kinds=("assignment",)), at(4), event(5), told_to(6)),
     (replace(OPEN, kinds=("tenant",)), at(4), told_to(6)),
+    # A rename, as a log has it and as watches of both names, of one, and of none show it.
+    (replace(OPEN, from_position=6), AS_IT_IS, told_to(7)),
+    (replace(OPEN, from_position=6), GONE, CAME, told_to(7)),
+    (replace(OPEN, from_position=6, names=(A,)), GONE, told_to(7)),
+    (replace(OPEN, from_position=6, prefix="persistent://acme/sent/"), CAME, told_to(7)),
+    (replace(OPEN, from_position=6, names=(B,)), told_to(7)),
+    (replace(OPEN, prefix="persistent://acme/sent/"), at(6), CAME),
+    (OPEN, replace(item(C, 3, k="v"), state={"id": "id-a", "version": 3}), at(7)),
 )
 WRONG: dict[str, tuple[WatchRecord, ...]] = {
     "before it was opened": (event(2),),
+    "not sent that persistent://acme/sent/c came": (
+        *(replace(OPEN, from_position=6), GONE, told_to(7)),
+    ),
+    "as topic_created of persistent://acme/orders/a, it is": (
+        *(replace(OPEN, from_position=6), GONE, replace(CAME, key=A)),
+    ),
+    "as topic_created of persistent://acme/sent/c, it is topic_deleted": (
+        *(replace(OPEN, from_position=6), CAME),
+    ),
+    "a is there and should not be": (OPEN, item(A, 2, k="v"), at(7)),
     "missed 1 events behind 2, the first is 3": (FROM_2, event(4)),
     "missed 2 events behind 2": (FROM_2, told_to(4)),
     "missed 1 events behind 0": (replace(OPEN, from_beginning=True), event(3)),
