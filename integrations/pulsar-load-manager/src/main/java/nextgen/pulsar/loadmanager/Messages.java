@@ -1,0 +1,55 @@
+package nextgen.pulsar.loadmanager;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+
+/** The messages of the sidecar's socket: one JSON object a line, whose "kind" says what it is. */
+final class Messages {
+    /** Raised when a message changes its meaning. Both sides must have the same. */
+    static final int PROTOCOL = 1;
+
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private Messages() {
+    }
+
+    static ObjectNode message(String kind) {
+        return JSON.createObjectNode().put("kind", kind);
+    }
+
+    static String line(ObjectNode message) {
+        try {
+            return JSON.writeValueAsString(message) + "\n";
+        } catch (JsonProcessingException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    /** Return a message, or fail if the line is none. */
+    static JsonNode parse(String line) throws IOException {
+        JsonNode message = JSON.readTree(line);
+        if (message == null || !message.isObject() || !message.path("kind").isTextual()) {
+            throw new IOException("the sidecar sent what is no message");
+        }
+        return message;
+    }
+
+    static String text(JsonNode message, String field) throws IOException {
+        JsonNode value = message.get(field);
+        if (value == null || !value.isTextual()) {
+            throw new IOException("the sidecar sent no " + field);
+        }
+        return value.asText();
+    }
+
+    static long number(JsonNode message, String field) throws IOException {
+        JsonNode value = message.get(field);
+        if (value == null || !value.isIntegralNumber()) {
+            throw new IOException("the sidecar sent no " + field);
+        }
+        return value.asLong();
+    }
+}

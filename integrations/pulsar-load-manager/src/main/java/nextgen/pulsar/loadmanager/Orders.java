@@ -1,0 +1,16 @@
+package nextgen.pulsar.loadmanager;
+
+/** What the sidecar tells the broker to do. Called by one thread, in the order of the messages. */
+interface Orders {
+    /** A session began, or the present one continues: topics of any other session are void. */
+    void session(String sessionId, long ttlMs);
+
+    /** The session's manager was heard from. */
+    void alive();
+
+    /** This broker serves a topic, in an epoch. */
+    void assign(String topic, long epoch);
+
+    /** This broker serves a topic no more, up to an epoch. {@code urls}: its next broker, or "". */
+    void release(String topic, long epoch, String urls);
+}

@@ -1,0 +1,281 @@
+package nextgen.pulsar.loadmanager;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.broker.PulsarServerException;
+import org.apache.pulsar.broker.PulsarService;
+import org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl;
+import org.apache.pulsar.broker.loadbalance.extensions.data.BrokerLookupData;
+import org.apache.pulsar.broker.namespace.LookupOptions;
+import org.apache.pulsar.common.naming.NamespaceBundleSplitAlgorithm;
+import org.apache.pulsar.common.naming.NamespaceName;
+import org.apache.pulsar.common.naming.ServiceUnitId;
+import org.apache.pulsar.common.naming.TopicName;
+import org.apache.pulsar.common.util.FutureUtil;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A load manager that has no rules: topics of namespaces that are handed over are where the cluster
+ * says, one by one. All other namespaces are Pulsar's, by bundles, as before.
+ *
+ * <p>A namespace is handed over by a property of its own, {@value #PROPERTY}, which every broker has
+ * from Pulsar's metadata store. {@value #SOCKET} of the broker's configuration is the path of the
+ * socket on which the sidecar commands this broker.
+ */
+public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Orders {
+    static final String PROPERTY = "nextgen.placement";
+    static final String BY_TOPIC = "topic";
+    static final String SOCKET = "nextgenSidecarSocket";
+
+    private static final Logger LOG = LoggerFactory.getLogger(TopicLoadManager.class);
+    private static final long TICK_MS = 500;
+
+    private final Assignments assignments =
+            new Assignments(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
+    private final ScheduledExecutorService ticking =
+            Executors.newSingleThreadScheduledExecutor(work -> {
+                Thread thread = new Thread(work, "nextgen-tick");
+                thread.setDaemon(true);
+                return thread;
+            });
+    private PulsarService pulsar;
+    private SidecarLink sidecar;
+    private TopicMover mover;
+    private LoadReport load;
+    private volatile long tickedAt;
+    private volatile boolean hadSession;
+
+    @Override
+    public void initialize(PulsarService service) {
+        super.initialize(service);
+        pulsar = service;
+    }
+
+    @Override
+    public void start() throws PulsarServerException {
+        super.start();
+        Object path = pulsar.getConfiguration().getProperties().get(SOCKET);
+        if (path == null) {
+            throw new PulsarServerException(SOCKET + " is missing in the broker's configuration");
+        }
+        pulsar.runWhenReadyForIncomingRequests(() -> listen(Path.of(path.toString())));
+    }
+
+    private void listen(Path path) {
+        mover = new TopicMover(pulsar.getBrokerService());
+        load = new LoadReport(pulsar, this::isPlacedByTopic);
+        try {
+            sidecar = new SidecarLink(path, this, this::greeting);
+        } catch (IOException e) {
+            LOG.error("no sidecar can command this broker, {} cannot be used: {}", path, e.toString());
+            return;
+        }
+        tickedAt = System.nanoTime();
+        // Not Pulsar's executor of load managers, whose only thread waits for system topics at times.
+        ticking.scheduleWithFixedDelay(this::tick, TICK_MS, TICK_MS, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public void close() throws PulsarServerException {
+        closeSidecar();
+        super.close();
+    }
+
+    // Pulsar asks ---------------------------------------------------------------------------
+
+    @Override
+    public CompletableFuture<Optional<BrokerLookupData>> assign(
+            Optional<ServiceUnitId> topic, ServiceUnitId bundle, LookupOptions options) {
+        if (topic.isPresent() && topic.get() instanceof TopicName name) {
+            return isHandedOver(name.getNamespaceObject()).thenCompose(byTopic -> byTopic
+                    ? locate(name.toString())
+                    : super.assign(topic, bundle, options));
+        }
+        return isHandedOver(bundle.getNamespaceObject()).thenCompose(byTopic -> byTopic
+                // Nobody owns a bundle of it; whoever is asked can answer for the namespace.
+                ? getBrokerRegistry().lookupAsync(getBrokerRegistry().getBrokerId())
+                : super.assign(topic, bundle, options));
+    }
+
+    @Override
+    public CompletableFuture<Boolean> checkOwnershipAsync(
+            Optional<ServiceUnitId> topic, ServiceUnitId bundle) {
+        if (topic.isPresent() && topic.get() instanceof TopicName name) {
+            return isHandedOver(name.getNamespaceObject()).thenCompose(byTopic -> byTopic
+                    ? CompletableFuture.completedFuture(assignments.owns(name.toString()))
+                    : super.checkOwnershipAsync(topic, bundle));
+        }
+        return isHandedOver(bundle.getNamespaceObject()).thenCompose(byTopic -> byTopic
+                ? CompletableFuture.completedFuture(true)
+                : super.checkOwnershipAsync(topic, bundle));
+    }
+
+    @Override
+    public CompletableFuture<Void> unloadNamespaceBundleAsync(ServiceUnitId bundle,
+            Optional<String> destination, boolean force, long timeout, TimeUnit unit) {
+        return isHandedOver(bundle.getNamespaceObject()).thenCompose(byTopic -> byTopic
+                ? refuseBundle(bundle)
+                : super.unloadNamespaceBundleAsync(bundle, destination, force, timeout, unit));
+    }
+
+    @Override
+    public CompletableFuture<Void> splitNamespaceBundleAsync(ServiceUnitId bundle,
+            NamespaceBundleSplitAlgorithm algorithm, List<Long> boundaries) {
+        return isHandedOver(bundle.getNamespaceObject()).thenCompose(byTopic -> byTopic
+                ? refuseBundle(bundle)
+                : super.splitNamespaceBundleAsync(bundle, algorithm, boundaries));
+    }
+
+    @Override
+    public void disableBroker() throws Exception {
+        // Without the sidecar's connection the session ends at once, and others get the topics.
+        closeSidecar();
+        assignments.end();
+        openTopics().forEach(topic -> mover.close(topic, Optional.empty()));
+        super.disableBroker();
+    }
+
+    // The sidecar orders --------------------------------------------------------------------
+
+    @Override
+    public void session(String sessionId, long ttlMs) {
+        hadSession = true;
+        if (assignments.begin(sessionId, ttlMs)) {
+            LOG.info("session {} began, topics of earlier ones are looked up", sessionId);
+            openTopics().forEach(this::locateStray);
+        }
+    }
+
+    @Override
+    public void alive() {
+        assignments.alive();
+    }
+
+    @Override
+    public void assign(String topic, long epoch) {
+        assignments.assign(topic, epoch);
+    }
+
+    @Override
+    public void release(String topic, long epoch, String urls) {
+        if (!assignments.release(topic, epoch)) {
+            return;
+        }
+        lookupDataOf(urls).thenAccept(next -> mover.close(topic, next));
+    }
+
+    // Inside --------------------------------------------------------------------------------
+
+    private CompletableFuture<Boolean> isHandedOver(NamespaceName namespace) {
+        if (NamespaceName.SYSTEM_NAMESPACE.getTenant().equals(namespace.getTenant())) {
+            return CompletableFuture.completedFuture(false);
+        }
+        return pulsar.getPulsarResources().getNamespaceResources().getPoliciesAsync(namespace)
+                .thenApply(found -> found.isPresent() && isByTopic(found.get().properties));
+    }
+
+    /** Return whether a topic that is open here is placed by topic: its policies are in the cache. */
+    private boolean isPlacedByTopic(String topic) {
+        return isHandedOver(TopicName.get(topic).getNamespaceObject()).getNow(false);
+    }
+
+    private static boolean isByTopic(Map<String, String> properties) {
+        return properties != null && BY_TOPIC.equals(properties.get(PROPERTY));
+    }
+
+    private CompletableFuture<Optional<BrokerLookupData>> locate(String topic) {
+        if (assignments.owns(topic)) {
+            return getBrokerRegistry().lookupAsync(getBrokerRegistry().getBrokerId());
+        }
+        SidecarLink link = sidecar;
+        if (link == null) {
+            return CompletableFuture.failedFuture(notYet(topic, "no sidecar yet"));
+        }
+        return link.lookUp(topic).thenCompose(located -> lookupDataOf(located.urls()))
+                .exceptionallyCompose(error -> CompletableFuture.failedFuture(
+                        notYet(topic, FutureUtil.unwrapCompletionException(error).getMessage())));
+    }
+
+    /** The one exception that Pulsar answers so that every client repeats its lookup. */
+    private static IllegalStateException notYet(String topic, String why) {
+        return new IllegalStateException("topic " + topic + " is not located: " + why);
+    }
+
+    private CompletableFuture<Optional<BrokerLookupData>> lookupDataOf(String text) {
+        ServiceUrls urls = ServiceUrls.parse(text);
+        if (urls.plain() == null && urls.tls() == null) {
+            return CompletableFuture.completedFuture(Optional.empty());
+        }
+        return getBrokerRegistry().getAvailableBrokerLookupDataAsync().thenApply(brokers ->
+                Optional.of(brokers.values().stream().filter(urls::areOf).findFirst()
+                        .orElseGet(() -> BrokersElsewhere.at(urls))));
+    }
+
+    private Iterable<String> openTopics() {
+        return pulsar.getBrokerService().getTopics().keySet().stream()
+                .filter(this::isPlacedByTopic).toList();
+    }
+
+    private void locateStray(String topic) {
+        sidecar.lookUp(topic).whenComplete((located, error) -> {
+            if (!assignments.owns(topic) && error == null) {
+                lookupDataOf(located.urls()).thenAccept(next -> mover.close(topic, next));
+            }
+        });
+    }
+
+    private static CompletableFuture<Void> refuseBundle(ServiceUnitId bundle) {
+        return CompletableFuture.failedFuture(new IllegalStateException("bundle " + bundle
+                + " decides nothing: topics of its namespace are placed one by one"));
+    }
+
+    private void closeSidecar() {
+        ticking.shutdownNow();
+        try {
+            if (sidecar != null) {
+                sidecar.close();
+            }
+        } catch (IOException e) {
+            LOG.warn("closing the sidecar's socket: {}", e.toString());
+        }
+    }
+
+    private void tick() {
+        try {
+            long now = System.nanoTime();
+            long passedMs = TimeUnit.NANOSECONDS.toMillis(now - tickedAt);
+            tickedAt = now;
+            if (hadSession && (assignments.isOver() || passedMs > TICK_MS * 6)) {
+                hadSession = false;
+                assignments.end();
+                LOG.warn("the session is over: this broker serves no topic of namespaces that are "
+                        + "handed over until the next one");
+                openTopics().forEach(topic -> mover.close(topic, Optional.empty()));
+            }
+            sidecar.send(Messages.message("alive"));
+            if (load.isDue(now)) {
+                sidecar.send(load.measure(now));
+            }
+        } catch (RuntimeException e) {
+            LOG.warn("a tick failed", e);
+        }
+    }
+
+    private ObjectNode greeting() {
+        BrokerLookupData self = getBrokerRegistry().lookupAsync(getBrokerRegistry().getBrokerId())
+                .join().orElseThrow();
+        return Messages.message("hello")
+                .put("broker", getBrokerRegistry().getBrokerId())
+                .put("urls", ServiceUrls.of(self))
+                .put("version", pulsar.getBrokerVersion());
+    }
+}

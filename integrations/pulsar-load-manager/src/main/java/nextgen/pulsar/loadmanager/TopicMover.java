@@ -1,0 +1,55 @@
+package nextgen.pulsar.loadmanager;
+
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.broker.loadbalance.extensions.data.BrokerLookupData;
+import org.apache.pulsar.broker.service.BrokerService;
+import org.apache.pulsar.broker.service.Topic;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Closes topics that this broker serves no more, and sends their clients to the next broker.
+ *
+ * <p>The same two steps as those of a bundle that Pulsar transfers: first the topic accepts nothing
+ * more and closes its ledger, then its clients are told where it is.
+ */
+final class TopicMover {
+    private static final Logger LOG = LoggerFactory.getLogger(TopicMover.class);
+
+    private final BrokerService broker;
+
+    TopicMover(BrokerService broker) {
+        this.broker = broker;
+    }
+
+    /** Close a topic if it is open. {@code next}: where its clients go; empty: they look it up. */
+    CompletableFuture<Void> close(String name, Optional<BrokerLookupData> next) {
+        CompletableFuture<Optional<Topic>> opened = broker.getTopics().get(name);
+        if (opened == null) {
+            return CompletableFuture.completedFuture(null);
+        }
+        return opened.thenCompose(found -> found.isEmpty()
+                ? CompletableFuture.completedFuture(null)
+                : close(found.get(), next)).exceptionally(error -> {
+                    LOG.warn("topic {} was not closed as it should: {}", name, error.toString());
+                    return null;
+                });
+    }
+
+    private CompletableFuture<Void> close(Topic topic, Optional<BrokerLookupData> next) {
+        long began = System.nanoTime();
+        if (next.isEmpty()) {
+            return topic.close(true, true);
+        }
+        return topic.close(false, true).thenCompose(closed -> {
+            long ledgerClosed = System.nanoTime();
+            topic.getProducers().values().forEach(producer -> producer.disconnect(next));
+            topic.getSubscriptions().values().forEach(each -> each.disconnect(next));
+            LOG.info("topic {} moves to {}: ledger closed after {} ms, clients sent after {} ms",
+                    topic.getName(), next.get().pulsarServiceUrl(),
+                    (ledgerClosed - began) / 1_000_000, (System.nanoTime() - began) / 1_000_000);
+            return topic.close(true, true);
+        });
+    }
+}

@@ -1,0 +1,240 @@
+package nextgen.pulsar.loadmanager;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.net.UnixDomainSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(30)
+class SidecarLinkTest {
+    private static final String TOPIC = "persistent://acme/orders/eu";
+
+    @TempDir
+    private Path folder;
+    private final KeptOrders orders = new KeptOrders();
+    private SidecarLink link;
+
+    @BeforeEach
+    void listen() throws IOException {
+        link = new SidecarLink(socket(), orders,
+                () -> Messages.message("hello").put("broker", "b1:8080").put("urls", "pulsar://b1:6650"));
+    }
+
+    @AfterEach
+    void close() throws IOException {
+        link.close();
+    }
+
+    @Test
+    void onlyThisUserMayOpenTheSocket() throws IOException {
+        assertEquals("rw-------", PosixFilePermissions.toString(
+                Files.getPosixFilePermissions(socket())));
+    }
+
+    @Test
+    void theBrokerGreetsFirst() throws IOException {
+        try (Sidecar sidecar = new Sidecar()) {
+            JsonNode greeting = sidecar.next();
+
+            assertEquals("hello", greeting.get("kind").asText());
+            assertEquals(Messages.PROTOCOL, greeting.get("protocol").asInt());
+            assertEquals("pulsar://b1:6650", greeting.get("urls").asText());
+        }
+    }
+
+    @Test
+    void ordersArriveInTheirOrderAndBeforeTheyAreConfirmed() throws Exception {
+        try (Sidecar sidecar = new Sidecar().greeted()) {
+            sidecar.send("{\"kind\":\"session\",\"id\":\"s-1\",\"epoch\":1,\"ttl_ms\":3000}");
+            sidecar.send("{\"kind\":\"assign\",\"topic\":\"" + TOPIC + "\",\"epoch\":5}");
+            sidecar.send("{\"kind\":\"release\",\"topic\":\"" + TOPIC
+                    + "\",\"epoch\":5,\"urls\":\"pulsar://b2:6650\"}");
+            sidecar.send("{\"kind\":\"alive\"}");
+            sidecar.send("{\"kind\":\"sync\",\"number\":7}");
+
+            assertEquals("{\"kind\":\"synced\",\"number\":7}", sidecar.next().toString());
+            assertEquals("session s-1 3000", orders.kept.poll());
+            assertEquals("assign " + TOPIC + " 5", orders.kept.poll());
+            assertEquals("release " + TOPIC + " 5 pulsar://b2:6650", orders.kept.poll());
+            assertEquals("alive", orders.kept.poll());
+        }
+    }
+
+    @Test
+    void aLookupIsAnswered() throws Exception {
+        try (Sidecar sidecar = new Sidecar().greeted()) {
+            CompletableFuture<Located> located = link.lookUp(TOPIC);
+            JsonNode question = sidecar.next();
+            assertEquals(TOPIC, question.get("topic").asText());
+            sidecar.send("{\"kind\":\"located\",\"number\":" + question.get("number")
+                    + ",\"broker\":\"broker-2\",\"epoch\":6,\"urls\":\"pulsar://b2:6650\"}");
+
+            assertEquals(new Located("broker-2", 6, "pulsar://b2:6650"),
+                    located.get(10, TimeUnit.SECONDS));
+        }
+    }
+
+    @Test
+    void aLookupIsRefused() throws Exception {
+        try (Sidecar sidecar = new Sidecar().greeted()) {
+            CompletableFuture<Located> located = link.lookUp(TOPIC);
+            sidecar.send("{\"kind\":\"refused\",\"number\":" + sidecar.next().get("number")
+                    + ",\"code\":\"NOT_FOUND\",\"message\":\"no such topic\",\"final\":true}");
+
+            ExecutionException error = assertThrows(
+                    ExecutionException.class, () -> located.get(10, TimeUnit.SECONDS));
+            LookupRefused refused = assertInstanceOf(LookupRefused.class, error.getCause());
+            assertEquals("NOT_FOUND", refused.code());
+            assertTrue(refused.isFinal());
+        }
+    }
+
+    @Test
+    void lookupsFailWithoutASidecarAndWhenItGoes() throws Exception {
+        assertThrows(ExecutionException.class, () -> link.lookUp(TOPIC).get(10, TimeUnit.SECONDS));
+
+        CompletableFuture<Located> located;
+        try (Sidecar sidecar = new Sidecar().greeted()) {
+            located = link.lookUp(TOPIC);
+            sidecar.next();
+        }
+        assertThrows(ExecutionException.class, () -> located.get(10, TimeUnit.SECONDS));
+    }
+
+    @Test
+    void aSecondSidecarIsTurnedAwayAndTheFirstGoesOn() throws IOException {
+        try (Sidecar first = new Sidecar().greeted(); Sidecar second = new Sidecar()) {
+            assertEquals("{\"kind\":\"busy\",\"sidecar\":\"stock-1\"}", second.next().toString());
+            assertNull(second.next());
+
+            first.send("{\"kind\":\"sync\",\"number\":1}");
+            assertEquals("synced", first.next().get("kind").asText());
+        }
+    }
+
+    @Test
+    void anotherSidecarMayFollowTheFirst() throws IOException {
+        new Sidecar().greeted().close();
+        JsonNode greeting = null;
+        while (greeting == null || !"hello".equals(greeting.get("kind").asText())) {
+            try (Sidecar next = new Sidecar()) {
+                greeting = next.next();
+            }
+        }
+        assertEquals("b1:8080", greeting.get("broker").asText());
+    }
+
+    @Test
+    void whatIsNoMessageEndsTheConnectionAndOrdersNothing() throws IOException {
+        for (String line : new String[] {
+            "", "[]", "{}", "no JSON", "{\"kind\":\"unknown\"}", "{\"kind\":\"assign\"}",
+            "{\"kind\":\"assign\",\"topic\":\"t\",\"epoch\":\"5\"}",
+            "{\"kind\":\"hello\",\"protocol\":2,\"sidecar\":\"later\"}"}) {
+            try (Sidecar sidecar = connected()) {
+                sidecar.send(line);
+                assertNull(sidecar.next(), line);
+            }
+        }
+        assertTrue(orders.kept.isEmpty());
+    }
+
+    @Test
+    void withoutASidecarNothingIsSent() {
+        assertFalse(link.send(Messages.message("alive")));
+    }
+
+    private Path socket() {
+        return folder.resolve("s");
+    }
+
+    /** Connect once the connection before has ended. */
+    private Sidecar connected() throws IOException {
+        while (true) {
+            Sidecar sidecar = new Sidecar();
+            if ("hello".equals(sidecar.next().get("kind").asText())) {
+                return sidecar;
+            }
+            sidecar.close();
+        }
+    }
+
+    private static final class KeptOrders implements Orders {
+        private final BlockingQueue<String> kept = new LinkedBlockingQueue<>();
+
+        @Override
+        public void session(String sessionId, long ttlMs) {
+            kept.add("session " + sessionId + " " + ttlMs);
+        }
+
+        @Override
+        public void alive() {
+            kept.add("alive");
+        }
+
+        @Override
+        public void assign(String topic, long epoch) {
+            kept.add("assign " + topic + " " + epoch);
+        }
+
+        @Override
+        public void release(String topic, long epoch, String urls) {
+            kept.add("release " + topic + " " + epoch + " " + urls);
+        }
+    }
+
+    private final class Sidecar implements AutoCloseable {
+        private final SocketChannel channel;
+        private final BufferedReader lines;
+
+        private Sidecar() throws IOException {
+            channel = SocketChannel.open(UnixDomainSocketAddress.of(socket()));
+            lines = new BufferedReader(Channels.newReader(channel, StandardCharsets.UTF_8));
+        }
+
+        private Sidecar greeted() throws IOException {
+            assertEquals("hello", next().get("kind").asText());
+            send("{\"kind\":\"hello\",\"protocol\":1,\"sidecar\":\"stock-1\"}");
+            send("{\"kind\":\"sync\",\"number\":0}");
+            assertEquals("synced", next().get("kind").asText());
+            return this;
+        }
+
+        private void send(String line) throws IOException {
+            channel.write(ByteBuffer.wrap((line + "\n").getBytes(StandardCharsets.UTF_8)));
+        }
+
+        private JsonNode next() throws IOException {
+            String line = lines.readLine();
+            return line == null ? null : Messages.parse(line);
+        }
+
+        @Override
+        public void close() throws IOException {
+            channel.close();
+        }
+    }
+}
