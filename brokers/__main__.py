@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from brokers.bootstrap import serve
+from brokers.bootstrap.serve import serve
 from brokers.config import parse_config
 from nextgen.runtime.lifecycle.process import Shutdown, run
 from nextgen.runtime.telemetry.logs import configure_logging

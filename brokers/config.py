@@ -72,6 +72,7 @@ _FLAGS = (
         "",
         ("--internalListenerName",),
     ),
+    Flag("--sidecar", "socket of the plug-in of a stock broker, whose topics these are", ""),
     Flag("--capacity-units", "topics and partitions to serve at most", "50000"),
     Flag("--zone", "failure domain, free text", ""),
     Flag("--rack", "failure domain within the zone, free text", ""),
@@ -174,6 +175,9 @@ class BrokerConfig:
     authorization: AuthorizationSettings = NO_AUTHORIZATION
     """What roles may do (ADR 0149)."""
 
+    sidecar: Path | None = None
+    """The socket of a stock broker's plug-in (ADR 0177); None: this process is the broker."""
+
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration that flags and environment give.
@@ -222,9 +226,19 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Br
         advertised_urls=advertised_urls,
         authentication=authentication_settings(given),
         authorization=authorization_settings(given),
+        sidecar=_sidecar(given),
     )
     given.check()
     return config
+
+
+def _sidecar(given: Given) -> Path | None:
+    """Return the socket of the plug-in, None if this process serves topics itself."""
+    if given.text("--sidecar"):
+        for name in ("--pulsar-listen", "--pulsar-tls-listen", "--ledger-dir", _LISTENERS):
+            if given.text(name):
+                given.mistakes.append(f"with --sidecar the stock broker has what {name} is for")
+    return given.optional_path("--sidecar")
 
 
 def _advertised_urls(given: Given) -> str:

@@ -152,6 +152,11 @@ class BrokerAgent:
         """Number of units that this broker may serve at the moment."""
         return len(self.session.holding.assignments)
 
+    def use(self, dialer: ManagerDialer, listener: HoldingListener) -> None:
+        """Serve by ``listener`` from the next ``run`` on, in a session of its own."""
+        self._dialer, self.listener = dialer, listener
+        self.session = BrokerSession()
+
     def report_idle(self, units: Sequence[Assignment]) -> None:
         """Report idle units to the manager; the report is lost without a connection."""
         if self._connection is not None and self.is_registered:

@@ -265,3 +265,24 @@ topic costs one of them at a node that does not know where its name leads."""
 MOVED_NAMES_MAX = 100_000
 """Names of renamed topics of which a node remembers where they lead, some 20 MB of memory. Those
 that were not heard of for the longest time cost a hop again."""
+
+# Stock brokers ----------------------------------------------------------------------------------
+
+PLUGIN_LINE_BYTES_MAX = 1024 * 1024
+"""One message, its end included: the loads of a thousand topics with long names. A longer one is
+no message, and ends the connection."""
+
+PLUGIN_LOOKUPS_MAX = 10_000
+"""Lookups of one stock broker under way; one more is refused and repeated by its client. As many as
+a broker gets at once when another one with this many connected topics dies."""
+
+PLUGIN_UNSENT_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes that the plug-in has not read yet: the assignments of half a million topics. Beyond, the
+plug-in is regarded as lost."""
+
+PLUGIN_SILENCE_MS_MAX = 3_000
+"""Silence after which a stock broker is regarded as dead: that of any broker session. The plug-in
+sends every 500 ms, so a pause of its garbage collector may last two seconds."""
+
+PLUGIN_RETRY_MS = 200
+"""Pause before the socket of a broker that does not run is tried again."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 from prometheus_client import REGISTRY
@@ -25,6 +26,8 @@ from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.load_meter import ProcessLoadMeter
 from brokers.adapters.metrics import BrokerCollector
 from brokers.adapters.pulsar.front import Identity, PulsarFront
+from brokers.bootstrap.hello import broker_hello, cluster_hello, pulsar_urls
+from brokers.bootstrap.sidecar import new_sidecar
 from brokers.config import BrokerConfig
 from brokers.domain.acknowledgements import Acknowledgements
 from brokers.domain.storage_policy import StoragePolicy
@@ -34,6 +37,7 @@ from brokers.service.feeds.source_sessions import LocalSourceStream, SourceSessi
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.session.departure import Departure
 from brokers.service.session.segment_loads import SegmentLoads
+from brokers.service.sidecar.sidecar import ReportedLoad
 from brokers.service.topics.idle_units import IdleUnits
 from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink, ClusterView
@@ -54,7 +58,6 @@ from nextgen.kernel.limits.cluster import SHUTDOWN_MS_MAX
 from nextgen.kernel.limits.pulsar import VOLATILE_BYTES_MAX
 from nextgen.pulsar.scalable_topics.consumer_session import ConsumerSessions
 from nextgen.pulsar.scalable_topics.stalled_segments import SegmentLooks
-from nextgen.pulsar.service_urls import joined_urls
 from nextgen.pulsar.topic_lists.listed import ListedTopics
 from nextgen.runtime.lifecycle.data_directory import DataDirectory
 from nextgen.runtime.lifecycle.process import Shutdown, tune_garbage_collector
@@ -64,12 +67,9 @@ from nextgen.runtime.security.process_tls import ProcessTls
 from nextgen.runtime.servers.grpc_server import GrpcServer, new_server
 from nextgen.runtime.servers.open_files import ledger_files_max
 from nextgen.runtime.servers.probes import Probes
-from nextgen.runtime.settings import Address
 from nextgen.tasks.background import keep, start
-from protos.nextgen.v1.broker_service_pb2 import BrokerHello
 from protos.nextgen.v1.broker_service_pb2_grpc import add_BrokerServiceServicer_to_server
-from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate, Hello
-from protos.nextgen.v1.events_pb2 import BrokerEndpoints
+from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 from protos.nextgen.v1.topic_admin_pb2_grpc import add_TopicAdminServicer_to_server
 
 SERVICE_NAME = "nextgen.v1.BrokerService"
@@ -106,13 +106,14 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         if config.data_dir is not None:
             stack.enter_context(_open_data_directory(config.data_dir, config))
         link = ClusterLink(
-            [str(address) for address in config.cluster_managers], _cluster_hello(config)
+            [str(address) for address in config.cluster_managers], cluster_hello(config)
         )
         load_meter = ProcessLoadMeter(now_ms, _wall_ms)
+        reported = ReportedLoad(_wall_ms)
         agent = BrokerAgent(
-            dialer=GrpcManagerDialer(_broker_hello(config), now_ms),
+            dialer=GrpcManagerDialer(broker_hello(config, pulsar_urls(config)), now_ms),
             locator=ClusterLocator(link, config.node_id),
-            load_meter=load_meter,
+            load_meter=load_meter if config.sidecar is None else reported,
             clock=now_ms,
         )
         acknowledgements = Acknowledgements()
@@ -133,7 +134,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         _logger.info(
             "serving",
             grpc=str(config.advertise),
-            pulsar=_pulsar_url(config),
+            pulsar=pulsar_urls(config),
             capacity_units=config.capacity_units,
         )
         departure = Departure(
@@ -142,17 +143,20 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
             clock=now_ms,
             sleep=asyncio.sleep,
         )
-        await _run_until_left(agent, departure, link, shutdown, config.drain_ms_max)
+        work = agent.run
+        if config.sidecar is not None:
+            work = new_sidecar(config, agent, link, reported, now_ms, stack).run
+        await _run_until_left(work, departure, link, shutdown, config.drain_ms_max)
 
 
 async def _run_until_left(
-    agent: BrokerAgent,
+    work: Callable[[], Coroutine[Any, Any, None]],
     departure: Departure,
     link: ClusterLink,
     shutdown: Shutdown,
     drain_ms_max: int,
 ) -> None:
-    """Run the agent until the process has to stop and others have taken its units, if possible."""
+    """Carry out ``work`` until the process has to stop and, if possible, its units are gone."""
     shutdown.deadline_ms = SHUTDOWN_MS_MAX + drain_ms_max
     left = Shutdown()
 
@@ -167,7 +171,7 @@ async def _run_until_left(
 
     leaving = start("departure", leave())
     try:
-        await run_as_member(agent.run(), link, left)
+        await run_as_member(work(), link, left)
     finally:
         leaving.cancel()
 
@@ -209,7 +213,7 @@ async def _start_front(
     feeds = _source_feeds(config, directory, link, lambda: front.sources)
     stack.push_async_callback(feeds.close)
     front = PulsarFront(
-        identity=Identity(config.node_id, _pulsar_url(config)),
+        identity=Identity(config.node_id, pulsar_urls(config)),
         session=lambda: agent.session,
         directory=directory,
         persistent=persistent,
@@ -386,40 +390,3 @@ def _readiness(agent: BrokerAgent, link: ClusterLink) -> tuple[bool, list[str]]:
     if not agent.is_registered:
         reasons.append("no session with the broker manager")
     return not reasons, reasons
-
-
-def _cluster_hello(config: BrokerConfig) -> Hello:
-    return Hello(
-        cluster_id=config.cluster_id,
-        node_id=config.node_id,
-        kind="broker",
-        grpc=str(config.advertise),
-        http=_advertised_http(config),
-    )
-
-
-def _broker_hello(config: BrokerConfig) -> BrokerHello:
-    return BrokerHello(
-        cluster_id=config.cluster_id,
-        broker_id=config.node_id,
-        endpoints=BrokerEndpoints(
-            pulsar_url=_pulsar_url(config),
-            grpc=str(config.advertise),
-            http=_advertised_http(config),
-        ),
-        capacity_units=config.capacity_units,
-        zone=config.zone,
-        rack=config.rack,
-        skips_unknown=True,
-    )
-
-
-def _pulsar_url(config: BrokerConfig) -> str:
-    """Return the address that clients connect to; empty if this broker serves no clients."""
-    if config.advertised_urls:
-        return config.advertised_urls
-    return joined_urls(config.pulsar_advertise, config.pulsar_tls_advertise)
-
-
-def _advertised_http(config: BrokerConfig) -> str:
-    return str(Address(config.advertise.host, config.http_listen.port))

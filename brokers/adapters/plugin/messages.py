@@ -1,0 +1,167 @@
+"""Messages of the plug-in's socket: one JSON object a line, whose ``kind`` says what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from brokers.domain.holding import Assignment, Release
+from brokers.ports.plugin import (
+    FromPlugin,
+    LoadMeasured,
+    LookupRequest,
+    PluginAlive,
+    PluginGreeting,
+    PluginLost,
+    Synced,
+)
+from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad, refusal
+from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
+from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
+from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.pulsar.metadata_commands import Located
+
+PROTOCOL = 1
+"""Raised when a message changes its meaning. Both sides must have the same."""
+
+
+def encode(kind: str, **fields: object) -> bytes:
+    """Return one message, its end included."""
+    return json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode() + b"\n"
+
+
+def greeting_of(line: bytes) -> PluginGreeting:
+    """Return the plug-in's first message.
+
+    Raises:
+        PluginLost: It is none, or of another protocol.
+    """
+    fields = _object(line)
+    if fields.get("kind") == "busy":
+        raise PluginLost(f"the broker has a sidecar, {_text(fields, 'sidecar')} commands it")
+    if fields.get("kind") != "hello":
+        raise PluginLost("the plug-in did not greet first")
+    if fields.get("protocol") != PROTOCOL:
+        raise PluginLost(
+            f"the plug-in speaks protocol {fields.get('protocol')!r}, this sidecar {PROTOCOL}: "
+            "install the plug-in of this release"
+        )
+    return PluginGreeting(
+        broker=_text(fields, "broker"), urls=_text(fields, "urls"), version=_text(fields, "version")
+    )
+
+
+def decode(line: bytes) -> FromPlugin:
+    """Return one message behind the first.
+
+    Raises:
+        PluginLost: It is none.
+    """
+    fields = _object(line)
+    match fields.get("kind"):
+        case "alive":
+            return PluginAlive()
+        case "lookup":
+            return LookupRequest(_count(fields, "number"), _text(fields, "topic"))
+        case "synced":
+            return Synced(_count(fields, "number"))
+        case "load":
+            return LoadMeasured(_load(fields))
+        case other:
+            raise PluginLost(f"the plug-in sent a message of an unknown kind, {other!r}")
+
+
+def assigned(assignment: Assignment) -> bytes:
+    return encode("assign", topic=assignment.name, epoch=assignment.epoch)
+
+
+def released(release: Release) -> bytes:
+    return encode("release", topic=release.name, epoch=release.epoch, urls=release.new_broker_url)
+
+
+def located_at(number: int, located: Located) -> bytes:
+    return encode(
+        "located",
+        number=number,
+        topic=located.name,
+        broker=located.broker_id,
+        epoch=located.epoch,
+        urls=located.broker_url,
+    )
+
+
+def _load(fields: Mapping[str, Any]) -> BrokerLoad:
+    busiest = fields.get("busiest", [])
+    if not isinstance(busiest, list):
+        raise PluginLost("the plug-in sent a load whose topics are no list")
+    load = BrokerLoad(
+        open_topics=_count(fields, "open_topics"),
+        connections=_count(fields, "connections"),
+        producers=_count(fields, "producers"),
+        consumers=_count(fields, "consumers"),
+        cpu_fraction=_number(fields, "cpu_fraction"),
+        cores=_count(fields, "cores"),
+        memory_bytes=_count(fields, "memory_bytes"),
+        memory_limit_bytes=_count(fields, "memory_limit_bytes"),
+        rates=_rates(fields),
+        busiest=tuple(map(_unit_load, busiest[:BUSIEST_UNITS_MAX])),
+    )
+    if why := refusal(load, BROKER_CAPACITY_UNITS_MAX):
+        raise PluginLost(f"the plug-in sent a load that cannot be: {why}")
+    return load
+
+
+def _unit_load(fields: Any) -> UnitLoad:
+    if not isinstance(fields, dict):
+        raise PluginLost("the plug-in sent the load of a topic that is no object")
+    name = _text(fields, "topic")
+    try:
+        unit = parse_topic(name).unit.text
+    except InvalidName as error:
+        raise PluginLost(f"the plug-in sent the load of a topic: {error}") from error
+    return UnitLoad(
+        name, unit, _rates(fields), _count(fields, "producers"), _count(fields, "consumers")
+    )
+
+
+def _rates(fields: Mapping[str, Any]) -> Rates:
+    return Rates(
+        messages_in=_number(fields, "messages_in"),
+        messages_out=_number(fields, "messages_out"),
+        bytes_in=_number(fields, "bytes_in"),
+        bytes_out=_number(fields, "bytes_out"),
+    )
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    if not line.endswith(b"\n"):
+        raise PluginLost("the plug-in closed the connection")
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise PluginLost(f"the plug-in sent no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise PluginLost("the plug-in sent a message that is no object")
+    return fields
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise PluginLost(f"the plug-in sent {name} as {value!r}, it is a text")
+    return value
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise PluginLost(f"the plug-in sent {name} as {value!r}, it is a whole number")
+    return value
+
+
+def _number(fields: Mapping[str, Any], name: str) -> float:
+    value = fields.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise PluginLost(f"the plug-in sent {name} as {value!r}, it is a number")
+    return float(value)

@@ -1,0 +1,122 @@
+"""Connects to a plug-in by its Unix socket. Who may open the file may command the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from brokers.adapters.plugin import messages
+from brokers.domain.holding import Assignment, Release
+from brokers.ports.plugin import FromPlugin, PluginConnection, PluginGreeting, PluginLost
+from nextgen.kernel.limits.stream import (
+    PLUGIN_LINE_BYTES_MAX,
+    PLUGIN_RETRY_MS,
+    PLUGIN_SILENCE_MS_MAX,
+    PLUGIN_UNSENT_BYTES_MAX,
+)
+from nextgen.pulsar.metadata_commands import Located
+from nextgen.tasks.timeouts import timeout
+
+_logger = structlog.get_logger(__name__)
+
+
+class SocketPluginDialer:
+    """Connects to the plug-in that listens at ``path``."""
+
+    def __init__(self, path: Path, node_id: str) -> None:
+        self._path = path
+        self._node_id = node_id
+        self._why = ""
+
+    async def connect(self) -> PluginConnection:
+        """See ``PluginDialer.connect``. Each other reason to wait is logged once."""
+        while True:
+            try:
+                connection = await self._attempt()
+            except (PluginLost, OSError, TimeoutError) as error:
+                if (why := str(error) or repr(error)) != self._why:
+                    self._why = why
+                    _logger.info("plug-in not reached", socket=str(self._path), why=why)
+                await asyncio.sleep(PLUGIN_RETRY_MS / 1_000)
+            else:
+                self._why = ""
+                return connection
+
+    async def _attempt(self) -> PluginConnection:
+        # The limit is that of a line without its end.
+        reader, writer = await asyncio.open_unix_connection(
+            self._path, limit=PLUGIN_LINE_BYTES_MAX - 1
+        )
+        try:
+            writer.write(
+                messages.encode("hello", protocol=messages.PROTOCOL, sidecar=self._node_id)
+            )
+            async with timeout(PLUGIN_SILENCE_MS_MAX / 1_000):
+                greeting = messages.greeting_of(await _line(reader))
+        except BaseException:
+            writer.close()
+            raise
+        return SocketPlugin(greeting, reader, writer)
+
+
+class SocketPlugin:
+    """One open connection; see ``PluginConnection``."""
+
+    def __init__(
+        self, greeting: PluginGreeting, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._greeting = greeting
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def greeting(self) -> PluginGreeting:
+        return self._greeting
+
+    async def receive(self) -> FromPlugin:
+        return messages.decode(await _line(self._reader))
+
+    def session(self, session_id: str, epoch: int, ttl_ms: int) -> None:
+        self._send(messages.encode("session", id=session_id, epoch=epoch, ttl_ms=ttl_ms))
+
+    def alive(self) -> None:
+        self._send(messages.encode("alive"))
+
+    def assign(self, assignment: Assignment) -> None:
+        self._send(messages.assigned(assignment))
+
+    def release(self, release: Release) -> None:
+        self._send(messages.released(release))
+
+    def sync(self, number: int) -> None:
+        self._send(messages.encode("sync", number=number))
+
+    def located(self, number: int, located: Located) -> None:
+        self._send(messages.located_at(number, located))
+
+    def refused(self, number: int, code: str, message: str, *, is_final: bool) -> None:
+        self._send(
+            messages.encode("refused", number=number, code=code, message=message, final=is_final)
+        )
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+    def _send(self, message: bytes) -> None:
+        if self._writer.transport.get_write_buffer_size() > PLUGIN_UNSENT_BYTES_MAX:
+            # A step that is left out must not be followed by others: ``receive`` reports the end.
+            self._writer.transport.abort()
+        self._writer.write(message)
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readline()
+    except ValueError:
+        raise PluginLost(
+            f"the plug-in sent a message above {PLUGIN_LINE_BYTES_MAX} bytes"
+        ) from None
+    except OSError as error:
+        raise PluginLost(f"the connection broke: {error}") from error

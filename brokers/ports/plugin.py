@@ -1,0 +1,113 @@
+"""The port by which a sidecar commands the plug-in of a stock Apache Pulsar broker.
+
+The plug-in answers lookups and closes topics. Neither side decides where topics are: both carry out
+what the broker manager assigned. Calls reach the plug-in in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from brokers.domain.holding import Assignment, Release
+from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.pulsar.metadata_commands import Located
+
+
+@dataclass(frozen=True, slots=True)
+class PluginGreeting:
+    """The stock broker behind a connection."""
+
+    broker: str
+    """Its own id in its Pulsar cluster, ``host:port`` of its web service."""
+    urls: str
+    """Where Pulsar clients reach it, as in ``service_urls``."""
+    version: str
+    """Of Apache Pulsar."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRequest:
+    """A client, or the broker itself, looks up a topic that is not assigned to this broker."""
+
+    number: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The plug-in has carried out everything up to the ``sync`` with this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMeasured:
+    """The load of the stock broker, without ``units`` and ``measured_at_ms``."""
+
+    load: BrokerLoad = field(default_factory=BrokerLoad)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginAlive:
+    """The broker's process runs. Sent often enough that its absence means something."""
+
+
+FromPlugin = LookupRequest | Synced | LoadMeasured | PluginAlive
+
+
+class PluginLost(Exception):
+    """The broker or its plug-in is gone, was silent for too long, or does not keep the protocol."""
+
+
+class PluginConnection(Protocol):
+    """An open connection to the plug-in of one stock broker."""
+
+    @property
+    def greeting(self) -> PluginGreeting: ...
+
+    async def receive(self) -> FromPlugin:
+        """Return the next message.
+
+        Raises:
+            PluginLost: The connection is over.
+        """
+        ...
+
+    def session(self, session_id: str, epoch: int, ttl_ms: int) -> None:
+        """Begin a session, or continue it. Assignments of any other session are void.
+
+        The plug-in refuses all topics once it was told neither this nor ``alive`` for ``ttl_ms``.
+        """
+        ...
+
+    def alive(self) -> None:
+        """Tell the plug-in that the broker manager was heard from a moment ago."""
+        ...
+
+    def assign(self, assignment: Assignment) -> None: ...
+
+    def release(self, release: Release) -> None: ...
+
+    def sync(self, number: int) -> None:
+        """Request a ``Synced`` with this number behind everything that was sent before."""
+        ...
+
+    def located(self, number: int, located: Located) -> None:
+        """Answer the lookup request of this number."""
+        ...
+
+    def refused(self, number: int, code: str, message: str, *, is_final: bool) -> None:
+        """Answer a lookup that has no broker; ``is_final``: repeating it is of no use."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PluginDialer(Protocol):
+    """Connects to the plug-in of the broker on this machine."""
+
+    async def connect(self) -> PluginConnection:
+        """Return the connection when the broker runs and has sent its greeting, however long that
+        takes."""
+        ...

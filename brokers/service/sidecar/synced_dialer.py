@@ -1,0 +1,120 @@
+"""Sync positions of a broker that is another process.
+
+    deliveries ─▶ session ─▶ assign, release, sync 7 ─▶ plug-in
+    manager   ◀─ report_sync ◀──────────────────── synced 7
+
+A sync position must not be reported before the plug-in has carried out what it covers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from brokers.domain.holding import Assignment, Holding
+from brokers.ports.plugin import PluginConnection
+from brokers.ports.session import (
+    DrainedUnit,
+    FromManager,
+    Greeting,
+    HeartbeatEcho,
+    ManagerConnection,
+    ManagerDialer,
+    SegmentTraffic,
+)
+from nextgen.kernel.governance.broker_load import BrokerLoad
+
+
+class PluginSync:
+    """Calls back once the plug-in has carried out everything that was sent before the call."""
+
+    def __init__(self, plugin: PluginConnection) -> None:
+        self._plugin = plugin
+        self._last = 0
+        self._pending: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def after_all(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the plug-in has confirmed all that was sent to it so far."""
+        self._last += 1
+        self._pending.append((self._last, callback))
+        self._plugin.sync(self._last)
+
+    def confirmed(self, number: int) -> None:
+        """Note that the plug-in has carried out everything up to this number."""
+        while self._pending and self._pending[0][0] <= number:
+            _, callback = self._pending.popleft()
+            callback()
+
+
+class SyncedDialer:
+    """Connects to broker managers on behalf of a plug-in."""
+
+    def __init__(self, dialer: ManagerDialer, plugin: PluginConnection, sync: PluginSync) -> None:
+        self._dialer = dialer
+        self._plugin = plugin
+        self._sync = sync
+
+    def dial(
+        self, endpoint: str, session_id: str, last_sequence: int, units_held: int
+    ) -> ManagerConnection:
+        connection = self._dialer.dial(endpoint, session_id, last_sequence, units_held)
+        return _SyncedConnection(connection, self._plugin, self._sync)
+
+
+class _SyncedConnection:
+    """A connection to a manager that tells the plug-in of the session and its heartbeats."""
+
+    def __init__(
+        self, connection: ManagerConnection, plugin: PluginConnection, sync: PluginSync
+    ) -> None:
+        self._connection = connection
+        self._plugin = plugin
+        self._sync = sync
+        self._is_closed = False
+
+    async def receive(self) -> FromManager:
+        arrived = await self._connection.receive()
+        match arrived:
+            case Greeting(established, timing):
+                # Before the agent takes the greeting, so before any step of the session.
+                self._plugin.session(
+                    established.session_id, established.epoch, timing.session_ttl_ms
+                )
+            case HeartbeatEcho():
+                self._plugin.alive()
+        return arrived
+
+    def report_sync(self, sequence: int) -> None:
+        def report() -> None:
+            if not self._is_closed:
+                self._connection.report_sync(sequence)
+
+        self._sync.after_all(report)
+
+    def heartbeat(self, load: BrokerLoad | None) -> None:
+        self._connection.heartbeat(load)
+
+    def report_held(self, holding: Holding) -> None:
+        self._connection.report_held(holding)
+
+    def report_idle(self, units: Sequence[Assignment]) -> None:
+        self._connection.report_idle(units)
+
+    def report_drained(self, units: Sequence[DrainedUnit]) -> None:
+        self._connection.report_drained(units)
+
+    def report_loads(self, segments: Sequence[SegmentTraffic]) -> None:
+        self._connection.report_loads(segments)
+
+    def ask_drain(self, units_per_second: int) -> None:
+        self._connection.ask_drain(units_per_second)
+
+    async def say_goodbye(self) -> None:
+        await self._connection.say_goodbye()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._connection.close()

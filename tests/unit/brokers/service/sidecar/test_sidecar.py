@@ -1,0 +1,338 @@
+"""The sidecar between a scripted plug-in and a scripted broker manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from brokers.domain.holding import Assignment, Holding, Release, TopicMetadata
+from brokers.domain.session import Delivered, Delivery, Established
+from brokers.ports.plugin import (
+    FromPlugin,
+    LoadMeasured,
+    LookupRequest,
+    PluginGreeting,
+    PluginLost,
+    Synced,
+)
+from brokers.ports.session import (
+    DrainedUnit,
+    FromManager,
+    Greeting,
+    HeartbeatEcho,
+    ManagerConnection,
+    ManagerLocation,
+    SegmentTraffic,
+    Timing,
+)
+from brokers.service.session.agent import BrokerAgent
+from brokers.service.sidecar import stock_units as stock_units_module
+from brokers.service.sidecar.sidecar import ReportedLoad, Sidecar
+from nextgen.kernel.errors import Refused, Unavailable
+from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.kernel.routing.names import TopicName
+from nextgen.pulsar.metadata_commands import Located
+from nextgen.tasks.timeouts import timeout
+
+TOPIC = "persistent://acme/orders/eu"
+ASSIGNMENT = Assignment(TopicMetadata("t-1", TOPIC, 0, {}, 1), "", TOPIC, epoch=5, shard_id=1)
+RELEASE = Release("t-1", "", TOPIC, 5, "broker-2", 6, "", "pulsar://b2:6650")
+
+
+class FakePlugin:
+    """Keeps the calls, and plays what a test puts into ``arrivals``."""
+
+    def __init__(self) -> None:
+        self.greeting = PluginGreeting("b1:8080", "pulsar://b1:6650", "5.0.0-M1")
+        self.calls: list[tuple[object, ...]] = []
+        self.arrivals: asyncio.Queue[FromPlugin | PluginLost] = asyncio.Queue()
+        self.changed = asyncio.Event()
+        self.is_closed = False
+
+    async def receive(self) -> FromPlugin:
+        arrived = await self.arrivals.get()
+        if isinstance(arrived, PluginLost):
+            raise arrived
+        return arrived
+
+    def _note(self, *call: object) -> None:
+        self.calls.append(call)
+        self.changed.set()
+
+    async def until(self, *call: object) -> None:
+        """Return once this call was made."""
+        async with timeout(5):
+            while call not in self.calls:
+                self.changed.clear()
+                await self.changed.wait()
+
+    def session(self, session_id: str, epoch: int, ttl_ms: int) -> None:
+        self._note("session", session_id, epoch, ttl_ms)
+
+    def alive(self) -> None:
+        self._note("alive")
+
+    def assign(self, assignment: Assignment) -> None:
+        self._note("assign", assignment.name, assignment.epoch)
+
+    def release(self, release: Release) -> None:
+        self._note("release", release.name, release.new_broker_url)
+
+    def sync(self, number: int) -> None:
+        self._note("sync", number)
+
+    def located(self, number: int, located: Located) -> None:
+        self._note("located", number, located.broker_url)
+
+    def refused(self, number: int, code: str, message: str, *, is_final: bool) -> None:
+        self._note("refused", number, code, is_final)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakePlugins:
+    """Connects to one plug-in after the other, then to none."""
+
+    def __init__(self, *plugins: FakePlugin) -> None:
+        self._plugins = deque(plugins)
+
+    async def connect(self) -> FakePlugin:
+        if not self._plugins:
+            await asyncio.Event().wait()
+        return self._plugins.popleft()
+
+
+class FakeManager:
+    """Greets with a new session at each connection, and keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.arrivals: asyncio.Queue[FromManager] = asyncio.Queue()
+        self.synced: list[int] = []
+        self.has_synced = asyncio.Event()
+        self.loads: list[BrokerLoad | None] = []
+        self.goodbyes = 0
+        self.sessions = 0
+
+    def dial(
+        self, endpoint: str, session_id: str, last_sequence: int, units_held: int
+    ) -> ManagerConnection:
+        self.sessions += 1
+        self.arrivals.put_nowait(
+            Greeting(Established(f"s-{self.sessions}", self.sessions, False, 1), Timing(3_000, 750))
+        )
+        return self
+
+    async def receive(self) -> FromManager:
+        return await self.arrivals.get()
+
+    def report_sync(self, sequence: int) -> None:
+        self.synced.append(sequence)
+        self.has_synced.set()
+
+    def heartbeat(self, load: BrokerLoad | None) -> None:
+        self.loads.append(load)
+
+    def report_held(self, holding: Holding) -> None: ...
+
+    def report_idle(self, units: Sequence[Assignment]) -> None: ...
+
+    def report_drained(self, units: Sequence[DrainedUnit]) -> None: ...
+
+    def report_loads(self, segments: Sequence[SegmentTraffic]) -> None: ...
+
+    def ask_drain(self, units_per_second: int) -> None: ...
+
+    async def say_goodbye(self) -> None:
+        self.goodbyes += 1
+
+    def close(self) -> None: ...
+
+    def location(self) -> ManagerLocation:
+        return ManagerLocation("manager", 1)
+
+    async def wait_change(self, timeout_ms: int) -> None:
+        await asyncio.sleep(0 if timeout_ms < 1_000 else timeout_ms)
+
+
+class FakeDirectory:
+    """Answers each lookup with what ``answers`` has next."""
+
+    def __init__(self) -> None:
+        self.answers: deque[Located | Exception] = deque()
+        self.asked: list[str] = []
+
+    async def locate(self, name: TopicName, *, create: bool) -> Located:
+        self.asked.append(name.text)
+        if not self.answers:
+            await asyncio.Event().wait()
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class World:
+    def __init__(self, *plugins: FakePlugin) -> None:
+        self.manager = FakeManager()
+        self.directory = FakeDirectory()
+        load = ReportedLoad(lambda: 1_000)
+        self.agent = BrokerAgent(
+            dialer=self.manager, locator=self.manager, load_meter=load, clock=lambda: 0
+        )
+        self.sidecar = Sidecar(
+            plugins=FakePlugins(*plugins),
+            managers=lambda _plugin: self.manager,
+            agent=self.agent,
+            directory=self.directory,  # type: ignore[arg-type]
+            load=load,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.sidecar.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.fixture
+def plugin() -> FakePlugin:
+    return FakePlugin()
+
+
+async def test_steps_reach_the_plugin_behind_their_session(plugin: FakePlugin) -> None:
+    world = World(plugin)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        world.manager.arrivals.put_nowait(
+            Delivered([Delivery(1, ASSIGNMENT), Delivery(2, RELEASE)], 0)
+        )
+        await plugin.until("release", TOPIC, "pulsar://b2:6650")
+
+    told = [call for call in plugin.calls if call[0] in ("session", "assign", "release")]
+    assert told == [
+        ("session", "s-1", 1, 3_000),
+        ("assign", TOPIC, 5),
+        ("release", TOPIC, "pulsar://b2:6650"),
+    ]
+
+
+async def test_a_sync_position_waits_until_the_plugin_has_carried_it_out(
+    plugin: FakePlugin,
+) -> None:
+    world = World(plugin)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
+        await plugin.until("sync", 1)
+        assert world.manager.synced == []
+
+        plugin.arrivals.put_nowait(Synced(1))
+        async with timeout(5):
+            await world.manager.has_synced.wait()
+
+    assert world.manager.synced == [1]
+
+
+async def test_a_heartbeat_of_the_manager_is_passed_on(plugin: FakePlugin) -> None:
+    world = World(plugin)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        assert ("alive",) not in plugin.calls
+        world.manager.arrivals.put_nowait(HeartbeatEcho(0))
+        await plugin.until("alive")
+
+
+async def test_a_broker_that_dies_loses_its_session_at_once(plugin: FakePlugin) -> None:
+    second = FakePlugin()
+    world = World(plugin, second)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
+        await plugin.until("sync", 1)
+
+        plugin.arrivals.put_nowait(PluginLost("it closed the connection"))
+        await second.until("session", "s-2", 2, 3_000)
+
+        assert world.manager.goodbyes == 1
+        assert plugin.is_closed
+        assert world.agent.units_held == 0
+        assert world.sidecar.plugins_lost == 1
+
+
+async def test_what_the_first_plugin_confirms_late_is_not_reported(plugin: FakePlugin) -> None:
+    """The position of an ended session means nothing in the next one."""
+    second = FakePlugin()
+    world = World(plugin, second)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
+        await plugin.until("sync", 1)
+        plugin.arrivals.put_nowait(PluginLost("gone"))
+        plugin.arrivals.put_nowait(Synced(1))
+        await second.until("session", "s-2", 2, 3_000)
+
+    assert world.manager.synced == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "call"),
+    [
+        (
+            Located(TOPIC, "broker-2", "s", "pulsar://b2:6650", "t-1", "", 6),
+            ("located", 7, "pulsar://b2:6650"),
+        ),
+        (Refused("NOT_FOUND", "no such topic"), ("refused", 7, "NOT_FOUND", True)),
+        (Unavailable("an election"), ("refused", 7, "UNAVAILABLE", False)),
+    ],
+)
+async def test_a_lookup_gets_the_clusters_answer(
+    plugin: FakePlugin, answer: Located | Exception, call: tuple[object, ...]
+) -> None:
+    world = World(plugin)
+    world.directory.answers.append(answer)
+    async with world.running():
+        plugin.arrivals.put_nowait(LookupRequest(7, TOPIC))
+        await plugin.until(*call)
+
+    assert world.directory.asked == [TOPIC]
+
+
+async def test_a_lookup_of_no_name_is_refused_for_good(plugin: FakePlugin) -> None:
+    world = World(plugin)
+    async with world.running():
+        plugin.arrivals.put_nowait(LookupRequest(7, "persistent://acme"))
+        await plugin.until("refused", 7, "INVALID_NAME", True)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_plugin_lookups_max(
+    plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch, over: int
+) -> None:
+    monkeypatch.setattr(stock_units_module, "PLUGIN_LOOKUPS_MAX", 3)
+    world = World(plugin)
+    async with world.running():
+        for number in range(3 + over):
+            plugin.arrivals.put_nowait(LookupRequest(number, TOPIC))
+        plugin.arrivals.put_nowait(LookupRequest(9, TOPIC))
+        await plugin.until("refused", 9, "OVERLOADED", False)
+
+    refused = [call[1] for call in plugin.calls if call[0] == "refused"]
+    assert refused == [*range(3, 3 + over), 9]
+
+
+async def test_the_load_that_the_plugin_measured_goes_with_a_heartbeat(plugin: FakePlugin) -> None:
+    plugin.arrivals.put_nowait(LoadMeasured(BrokerLoad(connections=4)))
+    load = ReportedLoad(lambda: 1_000)
+    load.take(BrokerLoad(connections=4))
+
+    assert [load().measured_at_ms, load().measured_at_ms] == [1_000, 1_001]
+    assert load().connections == 4
