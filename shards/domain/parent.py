@@ -18,7 +18,6 @@ from shards.domain.policies import PackedPolicies, SetPolicies, changes_nothing,
 from shards.domain.properties import (
     Properties,
     check_properties,
-    check_unmarked,
     with_marks,
 )
 
@@ -118,8 +117,9 @@ class ParentRules(Generic[State]):
                 is_deleting = parent.life is Life.DELETING
                 return self._being_deleted(name) if is_deleting else Accepted(())
             return self._rejected(RejectionCode.ALREADY_EXISTS, name, "already exists")
-        refusal = None if is_rename else check_unmarked(created.properties)
-        refusal = refusal or check_properties(created.properties)
+        if not is_rename:
+            created = replace(created, properties=with_marks(created.properties))
+        refusal = check_properties(created.properties)
         if policies is None or not policies.packed:
             return refusal or Accepted((created,))
         refusal = refusal or check_set(policies, self.level, 0)
@@ -172,10 +172,7 @@ class ParentRules(Generic[State]):
             return self._being_deleted(command.name)
         wanted = command.properties
         if not command.is_rename:
-            marked = with_marks(wanted, parent.properties)
-            if isinstance(marked, Rejected):
-                return marked
-            wanted = marked
+            wanted = with_marks(wanted, parent.properties)
         if parent.properties == wanted:
             return Accepted(())
         refusal = self._mismatch(parent, command.name, command.expected_version)

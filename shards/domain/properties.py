@@ -42,23 +42,15 @@ def check_properties(properties: Properties) -> Rejected | None:
     return None
 
 
-def check_unmarked(properties: Properties) -> Rejected | None:
-    """Return why a user may not create a parent with ``properties``: one is a rename's mark."""
-    marks = [key for key, _ in properties if is_mark(key)]
-    return _of_renames(marks[0]) if marks else None
+def with_marks(wanted: Properties, present: Properties = ()) -> Properties:
+    """Return what a user sets: ``wanted``, but of marks those that are ``present``.
 
-
-def with_marks(wanted: Properties, present: Properties) -> Properties | Rejected:
-    """Return what a user sets: ``wanted``, and the marks that are ``present``, which stay."""
-    marks = {key: value for key, value in present if is_mark(key)}
-    changed = [key for key, value in wanted if is_mark(key) and marks.get(key) != value]
-    if changed:
-        return _of_renames(changed[0])
-    return tuple(sorted({**dict(wanted), **marks}.items())) if marks else wanted
-
-
-def _of_renames(key: str) -> Rejected:
-    return Rejected(RejectionCode.NOT_ALLOWED, f"property {key!a} is set by renames alone")
+    What was read of one parent can be set of another, as if the marks had not been read.
+    """
+    if not any(is_mark(key) for key, _ in (*wanted, *present)):
+        return wanted
+    kept = [pair for pair in wanted if not is_mark(pair[0])]
+    return tuple(sorted([*kept, *(pair for pair in present if is_mark(pair[0]))]))
 
 
 def _exceeded(message: str) -> Rejected:
