@@ -71,7 +71,7 @@ HTTP = [
     pytest.param("manager", marks=pytest.mark.slow),
 ]
 
-# The broker knows every command that discovery does; the messages of a shard take half a minute.
+# The broker knows every command that discovery does; a shard has hundreds of messages.
 PULSAR = ["broker", pytest.param("discovery", marks=pytest.mark.slow)]
 GRPC = [
     *((kind, COSTLIEST) for kind in ("discovery", "manager", "broker")),
@@ -170,8 +170,10 @@ async def test_no_grpc_message_stalls_grows_or_floods(
 
         def frames(bytes_max: int) -> list[Frame]:
             return [
-                (name, costly_requests.grpc_sender(channel, node.http, method, data))
-                for name, method, data in costly_requests.grpc_messages(kind, bytes_max=bytes_max)
+                (name, costly_requests.grpc_sender(channel, node.http, method, serialise))
+                for name, method, serialise in costly_requests.grpc_messages(
+                    kind, bytes_max=bytes_max
+                )
             ]
 
         costs = await small_then_large(
@@ -200,9 +202,9 @@ async def test_no_grpc_message_of_a_stranger_stalls_grows_or_floods(
         frames = [
             (
                 f"of a stranger: {name}",
-                costly_requests.grpc_sender(channel, node.http, method, data),
+                costly_requests.grpc_sender(channel, node.http, method, serialise),
             )
-            for name, method, data in messages[:: -(-len(messages) // COSTLIEST)]
+            for name, method, serialise in messages[:: -(-len(messages) // COSTLIEST)]
         ]
         costs = await measure(measuring, frames)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -41,15 +42,19 @@ _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 @dataclass(frozen=True)
 class CostlyMessage:
-    """One serialised message. ``path`` leads to the field that it is full of."""
+    """One message of at most ``bytes_max``. ``path`` leads to the field that it is full of.
+
+    Serialised only when it is sent: those of a whole server are gigabytes.
+    """
 
     path: str
     shape: str
-    data: bytes
+    bytes_max: int
+    serialise: Callable[[], bytes]
 
     @property
     def name(self) -> str:
-        return f"{self.path} {self.shape} {len(self.data):,}"
+        return f"{self.path} {self.shape} {self.bytes_max:,}"
 
 
 def costly_messages(
@@ -59,7 +64,8 @@ def costly_messages(
     for path in paths_of(kind.DESCRIPTOR):
         name = ".".join(field.name for field in path)
         for shape, fill in _fills(path, given, with_long=with_long):
-            yield CostlyMessage(name, shape, _message(path, bytes_max, given, fill))
+            serialise = partial(_message, path, bytes_max, given, fill)
+            yield CostlyMessage(name, shape, bytes_max, serialise)
 
 
 def paths_of(descriptor: Descriptor, nesting: int = 0) -> Iterator[tuple[FieldDescriptor, ...]]:
@@ -90,8 +96,7 @@ def _fills(
         return
     tiny = _entry(field, _tiny(field, given))
     yield "tiny", lambda room: tiny * (room // len(tiny))
-    named = [_entry(field, _named(field, given, number)) for number in range(NAMED_ENTRIES)]
-    yield "named", lambda room: _repeated(named, room)
+    yield "named", lambda room: _repeated(_named_entries(field, given), room)
     if with_long and field.type in _TEXTS:
         long = _entry(field, b"x" * LONG_BYTES)
         yield "long", lambda room: long * (room // len(long))
@@ -119,6 +124,10 @@ def _message(path: Sequence[FieldDescriptor], bytes_max: int, given: Given, fill
             entry *= max(1, (bytes_max - sum(map(len, around[: place + 1]))) // len(entry))
         content = around[place] + entry
     return content
+
+
+def _named_entries(field: FieldDescriptor, given: Given) -> list[bytes]:
+    return [_entry(field, _named(field, given, number)) for number in range(NAMED_ENTRIES)]
 
 
 def _repeated(entries: Sequence[bytes], room: int) -> bytes:

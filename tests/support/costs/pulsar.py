@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,7 +78,7 @@ class PulsarFrame:
     """One frame. ``greets`` is whether its client sends CONNECT before it."""
 
     name: str
-    data: bytes
+    serialise: Callable[[], bytes]
     greets: bool = True
 
 
@@ -99,9 +99,9 @@ def command_frames(
             given=given,
             with_long=with_long,
         ):
-            inner = varint(field.number << 3 | 2) + varint(len(message.data)) + message.data
             when = "" if greets else "before CONNECT: "
-            yield PulsarFrame(f"{when}{field_name}.{message.name}", _frame(head + inner), greets)
+            serialise = partial(_command_frame, head, field.number, message.serialise)
+            yield PulsarFrame(f"{when}{field_name}.{message.name}", serialise, greets)
 
 
 def payload_frames(bytes_max: int) -> Iterator[PulsarFrame]:
@@ -113,9 +113,8 @@ def payload_frames(bytes_max: int) -> Iterator[PulsarFrame]:
     for message in costly_messages(
         MessageMetadata, bytes_max=bytes_max - 4 * HEAD_BYTES, given=given, with_long=False
     ):
-        made = MessageMetadata()
-        made.MergeFromString(message.data)
-        yield PulsarFrame(f"send: {message.name}", encode_frame(send, message_payload(made, b"m")))
+        serialise = partial(_payload_frame, send, message.serialise)
+        yield PulsarFrame(f"send: {message.name}", serialise)
 
 
 def acks_of_every_second_entry(target: Target, entries: int) -> Iterator[PulsarFrame]:
@@ -132,7 +131,18 @@ def acks_of_every_second_entry(target: Target, entries: int) -> Iterator[PulsarF
         ack = CommandAck(consumer_id=CONSUMER_ID, ack_type=CommandAck.Individual, message_id=ids)
         command = BaseCommand(type=BaseCommand.ACK, ack=ack)
         name = f"ack: into {number * ACK_IDS_MAX} holes"
-        yield PulsarFrame(name, _frame(command.SerializeToString()))
+        yield PulsarFrame(name, partial(_frame, command.SerializeToString()))
+
+
+def _command_frame(head: bytes, field_number: int, serialise: Callable[[], bytes]) -> bytes:
+    data = serialise()
+    return _frame(head + varint(field_number << 3 | 2) + varint(len(data)) + data)
+
+
+def _payload_frame(send: BaseCommand, serialise: Callable[[], bytes]) -> bytes:
+    made = MessageMetadata()
+    made.MergeFromString(serialise())
+    return encode_frame(send, message_payload(made, b"m"))
 
 
 def _frame(command: bytes) -> bytes:
@@ -147,11 +157,11 @@ def sender(target: Target, frame: PulsarFrame) -> Send:
 
 async def _send(target: Target, frame: PulsarFrame) -> None:
     if frame.greets:
-        await _send_greeted(target, frame.data)
+        await _send_greeted(target, frame.serialise())
     else:
         reader, writer = await asyncio.open_connection(target.host, target.port)
         # What is no frame ends the connection behind one that was accepted, a CONNECT.
-        writer.write(frame.data + NO_FRAME)
+        writer.write(frame.serialise() + NO_FRAME)
         await _until_closed(reader)
         writer.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -74,26 +74,30 @@ def grpc_methods(server: str) -> list[Method]:
 
 def grpc_messages(
     server: str, *, bytes_max: int = GRPC_MESSAGE_BYTES_MAX, with_long: bool = False
-) -> Iterator[tuple[str, Method, bytes]]:
-    """Yield messages for every method of a server, each full of another of its fields."""
+) -> Iterator[tuple[str, Method, Callable[[], bytes]]]:
+    """Yield what serialises a message, for every method of a server and field of its requests."""
     for method in grpc_methods(server):
         for message in costly_messages(
             method.request, bytes_max=bytes_max, given=GIVEN, with_long=with_long
         ):
-            yield f"{method.name}.{message.name}", method, message.data
+            yield f"{method.name}.{message.name}", method, message.serialise
 
 
-def grpc_sender(channel: grpc.aio.Channel, http: str, method: Method, data: bytes) -> Send:
+def grpc_sender(
+    channel: grpc.aio.Channel, http: str, method: Method, serialise: Callable[[], bytes]
+) -> Send:
     """Return what sends a message and waits until the process has dealt with it."""
-    return partial(_send_message, channel, http, method, data)
+    return partial(_send_message, channel, http, method, serialise)
 
 
-async def _send_message(channel: grpc.aio.Channel, http: str, method: Method, data: bytes) -> None:
+async def _send_message(
+    channel: grpc.aio.Channel, http: str, method: Method, serialise: Callable[[], bytes]
+) -> None:
     limit = ANSWER_S_MAX if method.shape is Shape.SINGLE else STREAM_S_MAX
     if isinstance(channel, ProvingChannel):
         await channel.learn_challenge(ANSWER_S_MAX)
     # Not again if grpc.aio loses the status: each call costs, and each is a line in the log.
-    await call_once(channel, method, [data], deadline_s=limit)
+    await call_once(channel, method, [serialise()], deadline_s=limit)
     await settled(http)
 
 
