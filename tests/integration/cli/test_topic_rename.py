@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
+import os
 from contextlib import aclosing
 from typing import Any
 
@@ -15,6 +15,7 @@ from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.runtime.security.cluster_secret import SECRET_FILE
 from nextgen.tasks.timeouts import timeout
+from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = pytest.mark.integration
@@ -26,14 +27,18 @@ async def output_of(cluster: LocalCluster, *command: str) -> str:
     """Return what a command of the command line prints."""
     secret = cluster.data_dir / SECRET_FILE
     target = cluster.plan.discovery_endpoints[0]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen", "--cluster-secret-file", str(secret)),
-        *("--cluster-id", cluster.plan.cluster_id, *command, "--target", target),
-        stdout=asyncio.subprocess.PIPE,
+    ended = await asyncio.to_thread(
+        run_warm,
+        "nextgen",
+        [
+            *("--cluster-secret-file", str(secret), "--cluster-id", cluster.plan.cluster_id),
+            *(*command, "--target", target),
+        ],
+        environment=os.environ,
+        timeout_s=60,
     )
-    text, _ = await process.communicate()
-    assert process.returncode == 0, text
-    return text.decode()
+    assert ended.returncode == 0, ended
+    return ended.stdout
 
 
 async def names_in(client: Client, namespace: str) -> list[str]:

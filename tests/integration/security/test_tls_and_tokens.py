@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from nextgen.runtime.security.client_token import use_token_file
 from nextgen.runtime.security.process_tls import tls_in_use, use_tls
 from tests.support.callers.role_proofs import OTHER_SECRET, token_of
 from tests.support.certificates import Certificates
+from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import READY_MS_MAX, LocalCluster
 
 TOPIC = "persistent://public/default/secured"
@@ -51,16 +51,11 @@ class Cluster(LocalCluster):
     def ask(self, target: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """List namespaces over gRPC, with nothing of the environment but what is given."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("NEXTGEN")}
-        return subprocess.run(
-            [
-                *(sys.executable, "-m", "nextgen", "namespaces", "list", "public", "--json"),
-                *("--target", target),
-            ],
-            env=kept | {"NEXTGEN_DATA_DIR": "/nowhere"} | environment,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
+        return run_warm(
+            "nextgen",
+            ["namespaces", "list", "public", "--json", "--target", target],
+            environment=kept | {"NEXTGEN_DATA_DIR": "/nowhere"} | environment,
+            timeout_s=90,
         )
 
 

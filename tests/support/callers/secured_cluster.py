@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pulsar
 
 from nextgen.cli.local.local_tokens import KEY_FILE
 from tests.support.callers.role_proofs import token_of
+from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import BlockingCluster
 
 
@@ -53,14 +53,7 @@ class SecuredCluster:
 
     def command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("NEXTGEN")}
-        return subprocess.run(
-            [sys.executable, "-m", "nextgen", *arguments],
-            env=kept | environment,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        return run_warm("nextgen", arguments, environment=kept | environment, timeout_s=90)
 
 
 def client(service_url: str, token: Any, timeout_s: int = 20) -> pulsar.Client:
