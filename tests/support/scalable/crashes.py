@@ -38,7 +38,7 @@ LATE_S = 1.5
 DEPOSED_S = 2.0
 """How long a leader goes on while another one leads."""
 
-WRITE_EVERY_S = 0.05
+WRITE_EVERY_S = 0.1
 
 GO_ON_S_MAX = 5.0
 """From the return of leader and broker to the new layout."""
