@@ -61,6 +61,9 @@ settings.load_profile("here")
 # Typer makes Click's commands of a program at each call: a fifth of a second for all of ours.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 
+# By default Rich shows the locals of all frames: five milliseconds at least for each exception.
+structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
+
 _configure = structlog.configure
 
 
