@@ -276,7 +276,7 @@ class SlotCopy:
             try:
                 row = from_row(each)
                 kind = StateKind(row.kind)
-                is_own = self._scan.has(kind, row.key)
+                is_own = self._scan.has_row(kind, row)
             except (ValueError, KeyError, MetadataError) as error:
                 raise MoveIsHopeless(f"the source's row is none: {error!r}") from error
             if not is_own:

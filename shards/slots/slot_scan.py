@@ -11,7 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
-from shards.domain.slot_moves.keys import MOVING_KINDS, is_by_id, slot_of_key, slot_of_state
+from shards.domain.slot_moves.keys import (
+    MOVING_KINDS,
+    is_by_id,
+    slot_of_change,
+    slot_of_key,
+    slot_of_state,
+)
 from shards.domain.slots.events import SCAN_DONE, SlotRanges, SlotRow
 from shards.domain.states import State, StateKind
 from shards.projections.rows import MAPPINGS, Query, read_states
@@ -61,6 +67,16 @@ class SlotScan:
     def has(self, kind: StateKind, key: str) -> bool:
         """Return whether the state under ``key`` is of one of the slots, as far as the key says."""
         return self.wants(slot_of_key(kind, key))
+
+    def has_row(self, kind: StateKind, row: SlotRow) -> bool:
+        """Return whether a row may be one of the slots: the key of a renamed topic does not say,
+        nor does a row without a state."""
+        if not is_by_id(kind):
+            return self.has(kind, row.key)
+        if row.state is None:
+            return True
+        topic_id = getattr(row.state, "topic_id", "")
+        return self.wants(slot_of_change(kind, row.key, topic_id))
 
     def rows(self, keys: Iterable[tuple[StateKind, str]]) -> list[SlotRow]:
         """Return the committed states under ``keys``, None where there is none of the slots."""

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count, islice
 
 import pytest
 
 from nextgen.kernel.errors import Unavailable
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.ids import slot_of_id
+from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import LogStatus
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1.events_pb2 import SlotRow, TopicRow
 from protos.nextgen.v1.shard_service_pb2 import CopySlotsResponse
 from shards.slots import slot_source
+from shards.slots.slot_scan import SlotScan
 from tests.support.logs.memory_log import MemoryLog
-from tests.support.slots.world import RANGES, A, SlotWorld, in_slot_world, the_move
+from tests.support.slots.renames import Renamer, check_names, living
+from tests.support.slots.world import NAMESPACES, RANGES, A, SlotWorld, in_slot_world, the_move
 
 END_S_MAX = 30.0
 
@@ -145,6 +151,33 @@ def test_a_stop_that_comes_before_a_move_has_begun_is_recorded_by_both() -> None
 
         assert world.a.own.settled_move_id == world.b.own.settled_move_id == 1
         assert world.a.own.ranges == world.table.ranges_of(A)
+
+    in_slot_world(story)
+
+
+def test_topics_go_with_the_slots_in_their_ids_whatever_they_are_called() -> None:
+    """One was renamed before the move, one is while it is copied; their names stay behind."""
+
+    async def story(world: SlotWorld) -> None:
+        await world.fill(30)
+        client, topics = Renamer(world), living(world)
+        wants = SlotScan(world.a.query, RANGES).wants
+        first, second = [name for name, it in topics.items() if wants(slot_of_id(it))][:2]
+        names = (f"persistent://{NAMESPACES[0]}/again-{number}" for number in count())
+        new, newer = islice(
+            (name for name in names if not wants(slot_of(parse_topic(name).routing_key))), 2
+        )
+        assert await client.rename(first, new) == ""
+        world.manager.plan(the_move())
+        assert await client.rename(second, newer) == ""
+
+        assert await ended(world) == "done"
+
+        found = living(world)
+        assert (found[new], found[newer]) == (topics[first], topics[second])
+        moved = {row[0] for row in world.b.view.dump()["topics"]}
+        assert {new, newer} <= moved
+        check_names(world)
 
     in_slot_world(story)
 
