@@ -166,7 +166,7 @@ class LeaseWorld:
         """Wait, in a task, until no subscriber answers with assignments of ``names`` that ended at
         ``position``; without names, with any."""
         ended = {(KIND_ASSIGNMENT, name) for name in names}
-        return asyncio.create_task(self.effective.wait_assigned(position, ended))
+        return asyncio.create_task(self.effective.wait_assigned(position, ended, ()))
 
     def _join(self, stream: AcknowledgingStream, *, is_leased: bool = False) -> Subscription:
         return self.effective.join(stream, is_leased=is_leased)

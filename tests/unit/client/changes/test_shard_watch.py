@@ -248,7 +248,7 @@ async def test_a_leased_watch_is_confirmed_and_a_move_waits_for_what_it_took_in(
         watch.add(plain, kinds=[KIND_TOPIC])
         await eventually(lambda: bool(leases))
         last = await cluster.commit(created("b"), assigned("a"))
-        await effective.wait_assigned(last, {(KIND_ASSIGNMENT, f"{ROOT}/a")})
+        await effective.wait_assigned(last, {(KIND_ASSIGNMENT, f"{ROOT}/a")}, ())
         assert leased.position == last
         assert [event.topic_assigned.broker_id for event in leased.events] == ["broker-1"]
         assert leased.events[0].position == last
@@ -475,7 +475,7 @@ async def test_an_acknowledged_watch_reports_its_position_by_itself(cluster: Clu
         for number in range(3):
             policies = topic.TopicPoliciesSet(names[0], "id-of-a", b"\x10\x05", 1 + number)
             position = await cluster.commit(*([created("a")] if not number else []), policies)
-            await effective.wait(position, {(KIND_TOPIC, names[0])})
+            await effective.wait(position, {(KIND_TOPIC, names[0])}, ())
             assert recorder.events[-1].position == position
 
 
@@ -515,7 +515,7 @@ async def test_what_has_not_taken_effect_is_not_acknowledged_until_it_has(cluste
         watch.add(recorder, kinds=(KIND_TOPIC,), names=names, acknowledged=True)
         await eventually(lambda: recorder.snapshot_position is not None)
         position = await cluster.commit(created("a"))
-        waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
+        waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}, ()))
         await eventually(lambda: recorder.events)
         await eventually(lambda: watch.position >= position)
         assert not waiting.done()
@@ -574,8 +574,8 @@ async def test_what_is_withheld_of_one_watch_is_acknowledged_of_the_others(
         await eventually(lambda: all(each.snapshot_position is not None for each in recorders))
         withheld.add(watch_ids[0])
         position = await cluster.commit(created("a"), created("b"))
-        waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}))
-        await effective.wait(position, {(KIND_TOPIC, names[1])})
+        waiting = asyncio.create_task(effective.wait(position, {(KIND_TOPIC, names[0])}, ()))
+        await effective.wait(position, {(KIND_TOPIC, names[1])}, ())
         await eventually(lambda: recorders[0].events)
         assert not waiting.done()
 

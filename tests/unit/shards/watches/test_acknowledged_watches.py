@@ -41,7 +41,7 @@ async def write(world: WatchWorld, version: int) -> asyncio.Task[None]:
     """Commit a change of acme's policies, and wait in a task until it is effective."""
     position = await world.commit(TenantPoliciesSet("acme", "t-1", b"\x10\x05", version))
     assert world.effective is not None
-    return asyncio.create_task(world.effective.wait(position, {ACME}))
+    return asyncio.create_task(world.effective.wait(position, {ACME}, ()))
 
 
 async def until_level(subscriber: Subscriber, position: int) -> None:
@@ -130,7 +130,7 @@ async def test_acknowledgements_from_before_a_watch_began_do_not_count(world: Wa
     subscriber.acknowledge()
     watch_acme(subscriber)
     assert world.effective is not None
-    waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
+    waiting = asyncio.create_task(world.effective.wait(2, {ACME}, ()))
     await turns()
     assert not waiting.done()
 
@@ -199,7 +199,7 @@ async def test_a_write_that_changed_nothing_does_not_wait_for_the_next_tick(
     subscriber.acknowledge()
     await world.commit(TenantCreated("t-2", "other"))
     assert world.effective is not None
-    waiting = asyncio.create_task(world.effective.wait(2, {ACME}))
+    waiting = asyncio.create_task(world.effective.wait(2, {ACME}, ()))
     await until_level(subscriber, 2)
     await turns()
     assert not waiting.done()

@@ -265,7 +265,7 @@ def test_a_lease_is_waited_for_if_its_filter_may_cover_the_change(
         subscriber = await subscribed(it, **add)
         position = await it.commit(assigned(UNIT, 2))
 
-        waiting = asyncio.create_task(it.effective.wait_assigned(position, {change}))  # type: ignore[arg-type]
+        waiting = asyncio.create_task(it.effective.wait_assigned(position, {change}, ()))  # type: ignore[arg-type]
         await asyncio.sleep(0.1)
 
         assert waiting.done() is not is_waited_for
