@@ -17,6 +17,7 @@ from tests.simulation.mutants import (
     mends,
     peers,
     proofs,
+    renames,
     replicas,
     scalable_topics,
     sessions,
@@ -46,6 +47,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Layouts of scalable topics": layouts.MUTANTS,
     "Shadow topics": shadows.MUTANTS,
     "Moves of slots": slot_moves.MUTANTS,
+    "Renames of topics": renames.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

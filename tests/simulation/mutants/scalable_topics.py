@@ -31,6 +31,7 @@ from shards.assignment.unit_planner import UnitPlanner
 from shards.domain.scalable import distribution, groups, layout_changes
 from shards.domain.scalable import restore as scalable_restore
 from shards.domain.scalable.distribution import Layout
+from shards.inventory.service import InventoryService
 from shards.inventory.topic_deletion import TopicDeletion
 from shards.scalable import settled_commands, subscription_cursors, unknown_subscriptions
 from shards.scalable.attachments import Attachments
@@ -430,6 +431,34 @@ MUTANTS = (
             ),
         ),
         ("tests/unit/shards/scalable/test_subscription_cursors.py",),
+    ),
+    Mutant(
+        "subscriptions-that-were-deleted-adopted-again",
+        "SC4",
+        "a deletion that comes again adopts nothing that clients made since",
+        (
+            Edit(
+                unknown_subscriptions,
+                "adopt_unknown",
+                "known = await find_known(request)",
+                "known = ()",
+            ),
+        ),
+        ("tests/unit/shards/scalable/test_subscription_cursors.py",),
+    ),
+    Mutant(
+        "subscriptions-that-another-shard-deleted-adopted-again",
+        "C12",
+        "a command that a former shard carried out is known to be carried out",
+        (Edit(InventoryService, "known_commands", ", *former.results", ""),),
+        ("tests/unit/shards/inventory/test_former_outcomes.py",),
+    ),
+    Mutant(
+        "subscriptions-of-two-types",
+        "S11",
+        "a subscription that is there is not created with another type",
+        (Edit(groups, "_decide_create", "if present.type is not command.type:", "if False:"),),
+        _GROUPS,
     ),
     Mutant(
         "parents-end-before-children-are-ready",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster_manager.domain.slot_moves import moves
 from nextgen.client.routing.router import ShardRouter
 from nextgen.client.scalable_topics import attached
 from nextgen.client.scalable_topics.shared_layout import SharedLayout
@@ -14,6 +15,7 @@ from shards.scalable.attachments import Attachments
 from shards.sessions.broker_manager import BrokerManager
 from shards.slots import unit_counts
 from shards.slots.slot_copy import SlotCopy
+from shards.slots.slot_keeper import SlotKeeper
 from shards.slots.slot_source import SlotSource
 from shards.slots.touched_keys import TouchedScan
 from shards.state.proposer import Proposer
@@ -82,6 +84,48 @@ MUTANTS = (
             Edit(SlotSource, "_check_has", "if move_id <= own.settled_move_id:", "if False:"),
         ),
         _RUNS,
+    ),
+    Mutant(
+        "leaves-moves-whose-record-was-lost",
+        "PS9",
+        "shards describe moves that a recovered cluster manager has lost",
+        (
+            Edit(
+                SlotKeeper,
+                "_approach",
+                "await self._describe_unrecorded()",
+                "pass",
+            ),
+        ),
+        _RUNS,
+    ),
+    Mutant(
+        "leaves-slots-where-a-lost-adoption-found-them",
+        "PS9",
+        "an adoption is described as long as the map gives its slots to another shard",
+        (
+            Edit(
+                steps,
+                "unrecorded",
+                "if lost and came.move_id not in recorded:",
+                "if False:",
+            ),
+        ),
+        _RUNS,
+    ),
+    Mutant(
+        "records-a-finished-move-again",
+        "PS9",
+        "a move that finished and was forgotten is not recorded again",
+        (
+            Edit(
+                moves,
+                "_decide_unrecorded",
+                "if generation_of(command.move_id) >= generation_of(state.next_id):",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/cluster_manager/domain/slot_moves/test_slot_moves.py",),
     ),
     Mutant(
         "adopts-what-was-refused",

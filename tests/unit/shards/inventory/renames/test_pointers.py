@@ -1,9 +1,11 @@
 """Pointers in the shard of a name, and what may happen while their homes are asked."""
 
+from itertools import islice
+
 import pytest
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, StaleShardMap, Unavailable
-from nextgen.kernel.limits.write import POINTERS_REMEMBERED_MAX
+from nextgen.kernel.limits.write import FORMER_NAME_REST_MS, POINTERS_REMEMBERED_MAX
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
@@ -52,6 +54,44 @@ async def test_a_creation_is_void_if_its_name_is_about_to_be_given_meanwhile(wor
     assert await Renamer(world).create(new) == "ALREADY_EXISTS"
 
     assert living(world) == {new: again}
+
+
+async def test_a_creation_is_void_if_its_pointers_topic_gets_the_name_again_meanwhile(
+    world, renamed
+):
+    """As before, and the pointer is that of the topic already: it had the name once."""
+    topic_id, old, new = renamed
+    client = Renamer(world)
+    assert await client.rename(new, f"{old}-again", grace_ms=0) == ""
+    world.shards[HOME].clock.skip(FORMER_NAME_REST_MS)
+
+    async def then_rename(_name: str) -> None:
+        world.after_use = None
+        assert await client.rename(f"{old}-again", new) == ""
+
+    world.after_use = then_rename
+    assert await Renamer(world).create(new) == "ALREADY_EXISTS"
+
+    assert living(world) == {new: topic_id}
+
+
+async def test_of_two_renames_to_one_name_the_later_waits(world):
+    old = list(islice(names_in(world, HOME, NAMESPACE), 2))
+    new = next(names_in(world, OF_NAME, NAMESPACE))
+    client = Renamer(world)
+    ids = [await client.create(name) for name in old]
+
+    async def rename_the_other(_name: str) -> None:
+        world.before_point = None
+        order = pb.RenameTopic(name=old[1], new_name=new)
+        with pytest.raises(Unavailable, match="another rename"):
+            await world.run(world.shards[HOME], pb.Command(rename_topic=order))
+
+    world.before_point = rename_the_other
+    assert await client.rename(old[0], new) == ""
+
+    assert await client.rename(old[1], new) == "ALREADY_EXISTS"
+    assert living(world) == {new: ids[0], old[1]: ids[1]}
 
 
 async def test_a_name_is_kept_for_one_topic_at_a_time(world, renamed):
