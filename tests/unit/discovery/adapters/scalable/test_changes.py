@@ -212,7 +212,8 @@ async def test_scalable_subscriptions_max_are_carried_over_and_no_more(
 async def test_a_subscription_is_created_sought_and_deleted(rest: RestWorld) -> None:
     path = f"{PAID}/subscriptions/mine%2F1"
     assert await status(rest, "PUT", f"{path}?type=STREAM") == 204
-    assert await status(rest, "PUT", f"{path}?type=QUEUE") == 204
+    assert await status(rest, "PUT", f"{path}?type=QUEUE") == 409
+    assert await status(rest, "PUT", f"{path}?type=STREAM") == 204
     subscription = topic(rest).subscriptions["mine/1"]
     assert (subscription.type, subscription.phase) == ("stream", "creating")
 
