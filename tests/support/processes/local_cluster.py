@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -43,18 +44,21 @@ STEP_TIMEOUT_MS = 100_000
 class LocalCluster(local_cluster.LocalCluster):
     """One whose processes start warm, and may take longer than anybody at a terminal would wait.
 
-    A subclass that changes how its processes start gets new interpreters.
+    A process gets a new interpreter where a subclass runs another module or other sources.
     """
 
     async def spawn(self, node: NodePlan, log: BinaryIO) -> asyncio.subprocess.Process:
         """See ``nextgen.cli.local.cluster`` and ``tests.support.processes.fork_server``."""
-        plain = (local_cluster.LocalCluster.command_of, local_cluster.LocalCluster.environment_of)
-        if not IS_AVAILABLE or (type(self).command_of, type(self).environment_of) != plain:
+        command, environment = self.command_of(node), self.environment_of(node)
+        module = MODULES[node.kind]
+        runs_module = command[:3] == [sys.executable, "-m", module]
+        sources = super().environment_of(node)["PYTHONPATH"]
+        if not IS_AVAILABLE or not runs_module or environment["PYTHONPATH"] != sources:
             return await super().spawn(node, log)
         started = start_warm(
-            MODULES[node.kind],
-            self.plan.arguments(node, self.data_dir),
-            environment=self.environment_of(node),
+            module,
+            command[3:],
+            environment=environment,
             directory=self.data_dir,
             stdout=log,
             stderr=log,
