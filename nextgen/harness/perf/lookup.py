@@ -65,7 +65,7 @@ async def measure_lookup(
             target=target,
             topics=wanted.as_json(),
             seconds=seconds,
-            warm_seconds=WARM_SECONDS,
+            warm_seconds=min(WARM_SECONDS, seconds),
             names_per_message=NAMES_PER_MESSAGE,
             streams=streams,
             in_flight=in_flight,

@@ -240,7 +240,7 @@ def _job(
         "is_partition_metadata": load.is_partition_metadata,
         "connections": connections[1] - connections[0],
         "in_flight": load.in_flight,
-        "warm_seconds": WARM_SECONDS,
+        "warm_seconds": min(WARM_SECONDS, load.seconds),
         "seconds": load.seconds,
         "check_every": 0 if load.is_partition_metadata else every,
     }
