@@ -6,7 +6,7 @@ PROCESSES ?= 3
 # of tests/unit last, and the workers end together.
 BALANCED := --dist loadfile --no-loadscope-reorder
 # Folders whose tests are all for other targets: each worker would import them only to leave them out.
-ELSEWHERE := $(addprefix --ignore=tests/,spark chaos containers e2e/clients)
+ELSEWHERE := $(addprefix --ignore=tests/,spark chaos containers e2e/clients e2e/stock)
 BIN := $(VENV)/bin
 # Only tests that tests/unstable.toml lists get a second attempt (ADR 0064).
 TESTED := $(BIN)/python -m tests.support.second_attempt
@@ -52,8 +52,8 @@ nightly: setup-pipeline ## The tests that take too long for each change, and Spa
 newest-python-test: ## A short set of the tests on the newest Python that is installed, in .venv-newest
 	scripts/newest-python.sh
 
-clients-test: setup ## Java, JavaScript, Rust and Go clients from their registries (skipped without tools)
-	$(TESTED) -n $(PROCESSES) --dist loadfile -m clients tests/e2e/clients $(ARGS)
+clients-test: setup ## Clients in other languages and stock brokers, from their registries (skipped without tools)
+	$(TESTED) -n $(PROCESSES) --dist loadfile -m clients tests/e2e/clients tests/e2e/stock $(ARGS)
 
 check: setup lint ## Formatting, lint, types, import directions, sizes and names, stubs not stale
 	$(BIN)/pytest --quiet tests/unit/test_tidy.py

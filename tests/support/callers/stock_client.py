@@ -348,13 +348,18 @@ class PulsarSystem:
 @contextmanager
 def running_system(data_dir: Path, size: ClusterSize = SMALL) -> Iterator[PulsarSystem]:
     """Start a cluster with Pulsar ports; stop it at the end."""
-    with blocking_cluster(data_dir, size) as cluster:
-        admin = BlockingClient(list(cluster.plan.discovery_endpoints), timeout_ms=ADMIN_TIMEOUT_MS)
-        system = PulsarSystem(cluster, admin)
-        try:
-            yield system
-        finally:
-            admin.close()
+    with blocking_cluster(data_dir, size) as cluster, operated(cluster) as system:
+        yield system
+
+
+@contextmanager
+def operated(cluster: BlockingCluster) -> Iterator[PulsarSystem]:
+    """Operate a running cluster."""
+    admin = BlockingClient(list(cluster.plan.discovery_endpoints), timeout_ms=ADMIN_TIMEOUT_MS)
+    try:
+        yield PulsarSystem(cluster, admin)
+    finally:
+        admin.close()
 
 
 def received(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list[pulsar.Message]:

@@ -1,0 +1,291 @@
+"""Stock brokers on one metadata store and one bookie, each in a process of its own.
+
+    ZooKeeper and a bookie (Pulsar's standalone, without its broker)
+    broker 1 ── sidecar 1
+    broker 2 ── sidecar 2
+
+The first process of the store ends last. Brokers start one after the other: each needs a processor
+to itself for half a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.support.stock_broker import OPENED, free_port
+from nextgen.runtime.security.cluster_secret import SECRET_FILE
+from tests.support.callers.foreign_client import SHORT_LIVED
+from tests.support.processes.local_cluster import BlockingCluster
+
+HEAP_MB = 400
+START_S_MAX = 240
+STOP_S_MAX = 20
+HTTP_S_MAX = 30
+STARTER = "org.apache.pulsar.PulsarBrokerStarter"
+"""Not Pulsar's standalone, which sends clients through the address that they asked."""
+
+ENSEMBLE = """clusterName=standalone
+bindAddress=127.0.0.1
+advertisedAddress=127.0.0.1
+allowLoopback=true
+"""
+BROKER = (
+    ENSEMBLE
+    + """brokerServicePort={pulsar}
+webServicePort={http}
+managedLedgerDefaultEnsembleSize=1
+managedLedgerDefaultWriteQuorum=1
+managedLedgerDefaultAckQuorum=1
+metadataStoreUrl={store}
+configurationMetadataStoreUrl={store}
+loadManagerClassName=nextgen.pulsar.loadmanager.TopicLoadManager
+loadManagerServiceUnitStateTableViewClassName={table}
+loadBalancerSheddingEnabled=false
+brokerDeduplicationEnabled=true
+nextgenSidecarSocket={socket}
+"""
+)
+TABLE = (
+    "org.apache.pulsar.broker.loadbalance.extensions.channel"
+    ".ServiceUnitStateMetadataStoreTableViewImpl"
+)
+"""Bundles' owners in the metadata store: a broker then starts without topics of its own."""
+
+NODE = "stock-{}"
+PROPERTY = "property/nextgen.placement/topic"
+
+
+class NotStarted(Exception):
+    """Why a stock process does not run, with the end of its log."""
+
+
+@dataclass
+class Running:
+    """One process and its log."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class StockCluster:
+    """Starts its parts on demand; a context that ends all of them."""
+
+    def __init__(self, classpath: str, directory: Path, cluster: BlockingCluster) -> None:
+        self._classpath = classpath
+        self._directory = directory
+        self._cluster = cluster
+        self._store_port = free_port()
+        self._http: dict[int, int] = {}
+        self._pulsar: dict[int, int] = {}
+        self._sessions: dict[int, int] = {}
+        self._ends = ExitStack()
+        # The path of a socket has 107 bytes at most.
+        self._sockets = Path(self._ends.enter_context(TemporaryDirectory(dir="/tmp")))
+        self.brokers: dict[int, Running] = {}
+        self.sidecars: dict[int, Running] = {}
+
+    def __enter__(self) -> StockCluster:
+        try:
+            self._start_store()
+        except BaseException:
+            self._ends.close()
+            raise
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._ends.close()
+
+    def start_broker(self, number: int) -> None:
+        """Start a broker; ``wait_commanded`` returns when it works."""
+        folder = self._folder(f"broker-{number}")
+        self._http[number], self._pulsar[number] = free_port(), free_port()
+        (folder / "broker.conf").write_text(
+            BROKER.format(
+                pulsar=self._pulsar[number],
+                http=self._http[number],
+                store=self._store_url,
+                table=TABLE,
+                socket=self._socket(number),
+            )
+        )
+        self.brokers[number] = self._java(folder, STARTER, "-c", "broker.conf")
+
+    def start_sidecar(self, number: int) -> None:
+        """Start the sidecar of a broker, whether that runs or not."""
+        plan, data = self._cluster.plan, self._cluster.cluster.data_dir
+        folder = self._folder(f"sidecar-{number}")
+        self.sidecars[number] = self._run(
+            folder,
+            [
+                *(sys.executable, "-m", "brokers", "--sidecar", str(self._socket(number))),
+                *("--node-id", NODE.format(number), "--cluster-id", plan.cluster_id),
+                *("--listen", f"127.0.0.1:{free_port()}"),
+                *("--http-listen", f"127.0.0.1:{free_port()}"),
+                *("--cluster-managers", plan.manager_endpoints),
+                *("--cluster-secret-file", str(data / SECRET_FILE)),
+            ],
+            os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+
+    def wait_commanded(self, number: int) -> None:
+        """Return when the broker's sidecar has begun a session since the last call of this.
+
+        Raises:
+            NotStarted: One of the two has ended, or it took too long.
+        """
+        broker, sidecar = self.brokers[number], self.sidecars[number]
+
+        def sessions() -> int:
+            return sidecar.log.read_text(errors="replace").count("session is up")
+
+        before = self._sessions.get(number, 0)
+        self._wait(lambda: sessions() > before, broker, sidecar)
+        self._sessions[number] = sessions()
+
+    def logged(self, number: int, text: str) -> int:
+        """Return how often a broker has written ``text`` to its log."""
+        return self.brokers[number].log.read_text(errors="replace").count(text)
+
+    def wait_logged(self, number: int, text: str, *, more_than: int) -> None:
+        """Return when a broker has written ``text`` more than so often."""
+        self._wait(lambda: self.logged(number, text) > more_than, self.brokers[number])
+
+    def hand_over(self, namespace: str) -> None:
+        """Create a namespace in Pulsar's cluster, and have its topics placed one by one."""
+        tenant = namespace.partition("/")[0]
+        self.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"]})
+        self.admin("PUT", f"namespaces/{namespace}", {})
+        self.admin("PUT", f"namespaces/{namespace}/{PROPERTY}")
+
+    def admin(self, method: str, path: str, body: object = None) -> bytes:
+        """Call the Admin REST of the first running broker, below ``/admin/v2``.
+
+        Raises:
+            urllib.error.HTTPError: It was refused.
+        """
+        number = next(each for each, it in self.brokers.items() if it.process.poll() is None)
+        return self._call(number, method, f"admin/v2/{path}", body)
+
+    def lookup(self, number: int, path: str) -> dict[str, str]:
+        """Return what a broker answers to a lookup over HTTP; ``path``: domain and the rest."""
+        answer = self._call(number, "GET", f"lookup/v2/topic/{path}", None)
+        found: dict[str, str] = json.loads(answer)
+        return found
+
+    def url(self, number: int) -> str:
+        """Return where Pulsar clients reach a broker."""
+        return f"pulsar://127.0.0.1:{self._pulsar[number]}"
+
+    def _call(self, number: int, method: str, path: str, body: object) -> bytes:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._http[number]}/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=HTTP_S_MAX) as answer:
+            content: bytes = answer.read()
+            return content
+
+    def freeze(self, number: int) -> None:
+        """Stop a broker's process with SIGSTOP."""
+        self.brokers[number].process.send_signal(signal.SIGSTOP)
+
+    def thaw(self, number: int) -> None:
+        """Let a frozen broker go on."""
+        self.brokers[number].process.send_signal(signal.SIGCONT)
+
+    def _start_store(self) -> None:
+        folder = self._folder("store")
+        (folder / "store.conf").write_text(ENSEMBLE)
+        store = self._java(
+            folder,
+            "org.apache.pulsar.PulsarStandaloneStarter",
+            *("--config", "store.conf", "--no-broker", "-nss", "-nfw"),
+            *("--zookeeper-port", str(self._store_port)),
+            *("--zookeeper-dir", "zookeeper", "--bookkeeper-dir", "bookkeeper"),
+        )
+        self._wait(lambda: "Local BK started" in store.log.read_text(errors="replace"), store)
+        setup = self._java(
+            self._folder("setup"),
+            "org.apache.pulsar.PulsarClusterMetadataSetup",
+            *("--cluster", "standalone", "--metadata-store", self._store_url),
+            *("--configuration-metadata-store", self._store_url),
+            *(
+                "--web-service-url",
+                "http://127.0.0.1:1",
+                "--broker-service-url",
+                "pulsar://127.0.0.1:1",
+            ),
+        )
+        if setup.process.wait(START_S_MAX):
+            raise NotStarted(setup.log.read_text(errors="replace")[-2_000:])
+
+    @property
+    def _store_url(self) -> str:
+        return f"zk:127.0.0.1:{self._store_port}"
+
+    def _java(self, folder: Path, program: str, *options: str) -> Running:
+        return self._run(
+            folder,
+            [
+                *("java", *SHORT_LIVED, f"-Xmx{HEAP_MB}m", f"-XX:MaxDirectMemorySize={HEAP_MB}m"),
+                *(part for name in OPENED for part in ("--add-opens", f"{name}=ALL-UNNAMED")),
+                "-Dio.netty.tryReflectionSetAccessible=true",
+                *(program, *options),
+            ],
+            os.environ | {"CLASSPATH": self._classpath, "PULSAR_STANDALONE_USE_ZOOKEEPER": "1"},
+        )
+
+    def _run(self, folder: Path, command: Sequence[str], environment: dict[str, str]) -> Running:
+        log = folder / "log"
+        with log.open("ab") as output:
+            running = Running(
+                subprocess.Popen(
+                    command, cwd=folder, env=environment, stdout=output, stderr=output
+                ),
+                log,
+            )
+        self._ends.callback(running.stop)
+        return running
+
+    def _wait(self, is_done: Callable[[], bool], *needed: Running) -> None:
+        deadline = time.monotonic() + START_S_MAX
+        while not is_done():
+            ended = [each for each in needed if each.process.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                lines = (ended or list(needed))[0].log.read_text(errors="replace").splitlines()
+                raise NotStarted("\n".join(lines[-20:]))
+            time.sleep(0.2)
+
+    def _folder(self, name: str) -> Path:
+        folder = self._directory / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _socket(self, number: int) -> Path:
+        return self._sockets / f"{number}.sock"
