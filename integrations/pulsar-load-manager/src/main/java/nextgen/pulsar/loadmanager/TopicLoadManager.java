@@ -140,7 +140,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         // Without the sidecar's connection the session ends at once, and others get the topics.
         closeSidecar();
         assignments.end();
-        openTopics().forEach(topic -> mover.close(topic, Optional.empty()));
+        closeTopics();
         super.disableBroker();
     }
 
@@ -225,6 +225,11 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
                 .filter(this::isPlacedByTopic).toList();
     }
 
+    private void closeTopics() {
+        // A broker that stops before it has started has neither topics nor a mover.
+        openTopics().forEach(topic -> mover.close(topic, Optional.empty()));
+    }
+
     private void locateStray(String topic) {
         sidecar.lookUp(topic).whenComplete((located, error) -> {
             if (!assignments.owns(topic) && error == null) {
@@ -259,7 +264,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
                 assignments.end();
                 LOG.warn("the session is over: this broker serves no topic of namespaces that are "
                         + "handed over until the next one");
-                openTopics().forEach(topic -> mover.close(topic, Optional.empty()));
+                closeTopics();
             }
             sidecar.send(Messages.message("alive"));
             if (load.isDue(now)) {
