@@ -34,7 +34,16 @@ def test_a_minute_of_chaos_breaks_no_promise_and_is_valid(tmp_path, capsys):
     assert result["kills"] >= 1
     assert result["restarts"] == 1
     assert result["partitions"] >= is_root, result["faults_unavailable"]
-    changes = ("broker_kills", "broker_pauses", "moves", "unloads", "drains", "splits", "merges")
+    changes = (
+        "broker_kills",
+        "broker_pauses",
+        "moves",
+        "unloads",
+        "drains",
+        "splits",
+        "merges",
+        "renames",
+    )
     assert all(result[name] >= 1 for name in changes), result
     assert result["acked"] > 0
     broken = ("lost", "phantom", "violations", "owner_overlaps", "watch_errors")

@@ -46,6 +46,9 @@ PROBES_PER_SHARD = 2
 """Lanes that measure commits of a shard: a single one may be waiting for a lost answer."""
 
 MESSAGE_TOPICS = 8
+RENAMED_TOPICS = 2
+"""Further topics with messages. They are renamed, so they have no shadows."""
+
 MESSAGES_PER_SECOND_PER_TOPIC = 5
 OPERATIONS_PER_SECOND_DEFAULT = 80
 """Operations per second: two cores can bear it beside the cluster."""
@@ -112,6 +115,16 @@ class LoadPlan:
         return [self.topic("messages", f"lane-{number}") for number in range(MESSAGE_TOPICS)]
 
     @property
+    def renamed_topics(self) -> list[str]:
+        """First names of topics with messages that are renamed."""
+        return [self.topic("messages", f"renamed-{number}") for number in range(RENAMED_TOPICS)]
+
+    @property
+    def stream_topics(self) -> list[str]:
+        """All topics that messages are published to, those with shadows first."""
+        return [*self.message_topics, *self.renamed_topics]
+
+    @property
     def shadow_topics(self) -> list[str]:
         """One shadow of each message topic."""
         return [f"{name}-shadow" for name in self.message_topics]
@@ -128,6 +141,8 @@ class LoadResult:
 
     asked: int = 0
     acked: int = 0
+    renames: int = 0
+    """Acknowledged renames of topics."""
     published: int = 0
     received: int = 0
     scalable: Mapping[str, Any] = field(default_factory=dict)
@@ -173,7 +188,7 @@ class ChaosLoad:
             await self._pin(shard, plan.log_kept_ms)
         names = [plan.tenant, *map(plan.namespace, ("hot", "cold", "probes", "messages"))]
         names += self.probe_topics
-        names += plan.message_topics if self.has_messages else []
+        names += plan.stream_topics if self.has_messages else []
         with Recorder(plan.history_dir / "prepare.jsonl") as recorder:
             async with DiscoveryClient(plan.targets, timeout_ms=SETUP_TIMEOUT_MS) as client:
                 calls = RecordedCalls("prepare", client, recorder)
@@ -242,6 +257,7 @@ class ChaosLoad:
                 hot=plan.hot,
                 cold=plan.namespace("cold"),
                 probes=probes[number::PROCESSES],
+                renamed=plan.renamed_topics if self.has_messages and not number else [],
                 interval_ms=1_000 * lanes / plan.operations_per_second,
                 seed=plan.seed,
             )
@@ -260,6 +276,7 @@ class ChaosLoad:
                 kind="chaos_receive",
                 consumer="attached-to-shadows",
                 subscription="attached",
+                topics=plan.message_topics,
                 read_at=plan.shadow_topics,
             )
             await self._wait_event("receive")
@@ -297,6 +314,7 @@ class ChaosLoad:
             else:
                 result.asked += totals.get("asked", 0)
                 result.acked += totals.get("acked", 0)
+                result.renames += totals.get("renames", 0)
                 if totals.get("not_understood"):
                     result.failures.append(f"{name}: unknown answers: {totals['not_understood']}")
         return result
@@ -311,16 +329,17 @@ class ChaosLoad:
         if not result.acked_by_topic:
             return
         plan = self._plan
-        for name, read_at in (
-            ("drain", plan.message_topics),
-            ("drain-shadows", plan.shadow_topics),
+        for name, topics, read_at in (
+            ("drain", plan.stream_topics, plan.stream_topics),
+            ("drain-shadows", plan.message_topics, plan.shadow_topics),
         ):
             await self._begin(
                 name,
                 kind="chaos_drain",
                 consumer=name,
                 subscription="drain",
-                acked_by_topic=result.acked_by_topic,
+                acked_by_topic={each: result.acked_by_topic[each] for each in topics},
+                topics=topics,
                 read_at=read_at,
             )
             await self._told(name, result, DRAIN_TIMEOUT_MS)
@@ -368,7 +387,7 @@ class ChaosLoad:
         described = {
             "targets": list(plan.targets),
             "service_url": plan.service_url,
-            "topics": plan.message_topics,
+            "topics": plan.stream_topics,
             "history": str(plan.history_dir / f"{name}.jsonl"),
             "log_path": str(logs / f"client-{name}.log"),
             **job,

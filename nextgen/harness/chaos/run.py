@@ -333,6 +333,7 @@ class ChaosRun:
             happened=Counter(FaultKind(fault.kind) for fault in self.report.faults),
             available_to_brokers=kinds_of_brokers(self._kinds(site), site.sizes, site.places),
             happened_to_brokers=self.report.of_brokers,
+            renames=self.report.load.renames,
             layout_changes=self.report.layout_changes,
         )
 

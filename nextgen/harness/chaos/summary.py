@@ -86,6 +86,7 @@ def as_json(report: RunReport) -> dict[str, Any]:
         "faults_left_out": report.left_out,
         "faults_unavailable": {str(kind): why for kind, why in sorted(report.unavailable.items())},
         "events": report.events,
+        "renames": report.load.renames,
         "messages": report.load.published,
         **scalable_counts(report),
         "verify_differences": report.verify_differences,

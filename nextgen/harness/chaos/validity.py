@@ -21,6 +21,9 @@ LAYOUT_CHANGES_MIN_PER_MINUTE = 5
 """Minimum number of acknowledged splits, merges and rebuckets of scalable topics, where there are
 such topics."""
 
+RENAMES_MIN_PER_MINUTE = 3
+"""Minimum number of acknowledged renames of topics."""
+
 
 NOTHING_HAPPENED: Mapping[FaultKind, int] = MappingProxyType({})
 
@@ -37,6 +40,7 @@ def invalid_because(
     operations: int,
     acked: int,
     observed: int,
+    renames: int,
     available: Iterable[FaultKind],
     happened: Mapping[FaultKind, int],
     missing: Mapping[FaultKind, str],
@@ -63,6 +67,9 @@ def invalid_because(
     if observed < OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60:
         needed = int(OBSERVATIONS_MIN_PER_MINUTE * lasted_s / 60)
         reasons.append(f"watchers saw only {observed} events, {needed} are needed")
+    needed = int(RENAMES_MIN_PER_MINUTE * lasted_s / 60)
+    if renames < needed:
+        reasons.append(f"only {renames} topics were renamed, {needed} are needed")
     needed = int(LAYOUT_CHANGES_MIN_PER_MINUTE * lasted_s / 60)
     if layout_changes is not None and layout_changes < needed:
         reasons.append(f"only {layout_changes} layouts were changed, {needed} are needed")

@@ -1,8 +1,9 @@
 """The job that puts a recorded load on a cluster that is being broken.
 
     mixed lanes   contend for a few hot names (creates, deletes, changes and reads of properties and
-                  policies of the same topics and namespaces), and make many cold ones: create, look
-                  up, move, read
+                  policies of the same topics and namespaces), and make many cold ones: create,
+                  rename, look up, move, read, by each of a topic's names
+    rename lane   renames topics that have clients, each time by the first name, which they use
     probe lanes   change one topic each in a given shard, one change after the other, which shows
                   when the shard commits
 
@@ -46,6 +47,12 @@ FRESH_SHARE = 0.3
 EFFECTIVE_SHARE = 0.3
 """Part of the changes of hot policies that wait until effective; the others wait for commit."""
 
+NAME_GRACE_MS = 24 * 3_600_000
+"""How long former names lead to their topics: until the run is judged, although clocks leap."""
+
+RENAME_INTERVAL_MS = 15_000
+"""Between two renames of a topic that has clients, each of which costs them a lookup."""
+
 HOT_READ_WEIGHT = 30
 _MIX: tuple[tuple[str, int], ...] = (
     ("hot_create", 14),
@@ -58,6 +65,7 @@ _MIX: tuple[tuple[str, int], ...] = (
     ("cold_lookup", 10),
     ("cold_lookup_at", 8),
     ("cold_move", 3),
+    ("cold_rename", 4),
     ("cold_delete", 5),
     ("hot_policies_set", 10),
     ("hot_policies_get", 6),
@@ -71,7 +79,8 @@ async def chaos_load(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
     ``client`` is the name in the history, ``hot`` the contended keys (topics are created and
     deleted, namespaces only changed), ``cold`` the namespace of all others, ``probes`` one topic
-    for each probe lane, ``interval_ms`` the pace of a lane, ``history`` the file.
+    for each probe lane, ``renamed`` topics with clients that are renamed, ``interval_ms`` the pace
+    of a lane, ``history`` the file.
     """
     calls: list[RecordedCalls] = []
     with Recorder(Path(job["history"])) as recorder:
@@ -86,6 +95,9 @@ async def chaos_load(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
                 name = f"{job['client']}-probe-{number}"
                 calls.append(RecordedCalls(name, clients[number % len(clients)], recorder))
                 lanes.append(_ProbeLane(job, calls[-1], reporter, key).run)
+            if job["renamed"]:
+                calls.append(RecordedCalls(f"{job['client']}-rename", clients[0], recorder))
+                lanes.append(_RenameLane(calls[-1], reporter, job["renamed"]).run)
             await _run_all(lanes, calls, reporter)
         finally:
             for client in clients:
@@ -125,6 +137,7 @@ def _sums(calls: Sequence[RecordedCalls]) -> dict[str, int]:
     return {
         "asked": sum(one.asked for one in calls),
         "acked": sum(one.acknowledged for one in calls),
+        "renames": sum(one.renames for one in calls),
     }
 
 
@@ -185,10 +198,9 @@ class _MixedLane:
         self._learn(await self._calls.get(self._chooser.choice(self._hot)))
 
     async def _cold_create(self) -> None:
-        key = f"persistent://{self._cold_namespace}/{self._calls.name}-{self._number}"
+        key = self._cold_name()
         await self._calls.create(key, self._properties())
-        self._cold.append(key)
-        del self._cold[:-COLD_NAMES_MAX]
+        self._add_cold(key)
 
     async def _cold_set(self) -> None:
         if self._cold:
@@ -202,6 +214,15 @@ class _MixedLane:
         if self._cold:
             place = self._chooser.randrange(len(self._cold))
             await self._calls.delete(self._cold.pop(place))
+
+    async def _cold_rename(self) -> None:
+        """Give a topic another name of its own. Both names are used from then on."""
+        if self._cold:
+            key = self._chooser.choice(self._cold)
+            new_name = f"{self._cold_name()}-again"
+            renamed = await self._calls.rename(key, new_name, grace_ms=NAME_GRACE_MS)
+            if renamed.may_have_happened:
+                self._add_cold(new_name)
 
     async def _cold_lookup(self) -> None:
         if self._cold:
@@ -241,6 +262,14 @@ class _MixedLane:
         if self._epochs:
             key = self._chooser.choice(tuple(self._epochs))
             await self._calls.set_policies(key, self._policies(), effective=True)
+
+    def _cold_name(self) -> str:
+        """Return a name that no other operation gives."""
+        return f"persistent://{self._cold_namespace}/{self._calls.name}-{self._number}"
+
+    def _add_cold(self, key: str) -> None:
+        self._cold.append(key)
+        del self._cold[:-COLD_NAMES_MAX]
 
     def _hot_topic(self) -> str:
         topics = [key for key in self._hot if object_kind(key) == "topic"]
@@ -290,3 +319,20 @@ class _ProbeLane:
         while await self._pace.goes_on():
             number += 1
             await self._calls.set_properties(self._key, {"by": f"{self._calls.name}#{number}"})
+
+
+class _RenameLane:
+    """Renames topics in turn, by their first names. Once as many names lead to one as may, its home
+    refuses."""
+
+    def __init__(self, calls: RecordedCalls, reporter: Reporter, topics: Sequence[str]) -> None:
+        self._calls = calls
+        self._topics = topics
+        self._pace = _Pace(RENAME_INTERVAL_MS / len(topics), reporter)
+
+    async def run(self) -> None:
+        number = 0
+        while await self._pace.goes_on():
+            topic = self._topics[number % len(self._topics)]
+            number += 1
+            await self._calls.rename(topic, f"{topic}-as-{number}", grace_ms=NAME_GRACE_MS)

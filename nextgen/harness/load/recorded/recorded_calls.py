@@ -43,9 +43,14 @@ _SUFFIXES = {
 }
 
 
+_TELL_VERSION = frozenset(
+    {OperationKind.SET_PROPERTIES, OperationKind.SET_POLICIES, OperationKind.RENAME}
+)
+
+
 class RecordedCalls:
     """One client of the history, over any discovery node. ``acknowledged`` counts successful
-    operations.
+    operations, ``renames`` those of them that renamed a topic.
 
     ``not_understood`` has requests that the cluster called invalid: they are well-formed, so the
     cluster's release does not fit this load.
@@ -55,6 +60,7 @@ class RecordedCalls:
         self.name = name
         self.asked = 0
         self.acknowledged = 0
+        self.renames = 0
         self.not_understood = ""
         self._client = client
         self._recorder = recorder
@@ -100,6 +106,17 @@ class RecordedCalls:
             expected_version=expected_version,
         )
         return await self._write(asked, f"Set{_SUFFIXES[object_kind(key)]}Properties", request)
+
+    async def rename(self, key: str, new_name: str, *, grace_ms: int) -> Operation:
+        """Give a topic another name. ``key``, one of its names, leads to it for ``grace_ms``."""
+        asked = self._asked(OperationKind.RENAME, key, {"new_name": new_name})
+        request = pb.RenameTopicRequest(
+            command_id=bytes.fromhex(asked.command_id),
+            name=key,
+            new_name=new_name,
+            grace_ms=grace_ms,
+        )
+        return await self._write(asked, "RenameTopic", request)
 
     async def set_policies(
         self,
@@ -258,7 +275,7 @@ class RecordedCalls:
         if isinstance(answer, Operation):
             return answer
         value: dict[str, object] = {"id": answer.id}
-        if asked.kind in (OperationKind.SET_PROPERTIES, OperationKind.SET_POLICIES):
+        if asked.kind in _TELL_VERSION:
             value["version"] = answer.version
         return self._answered(asked, OK, value, shard=answer.shard_id, position=answer.position)
 
@@ -305,4 +322,5 @@ class RecordedCalls:
         )
         self._recorder.write(operation)
         self.acknowledged += operation.is_ok
+        self.renames += operation.is_ok and operation.kind is OperationKind.RENAME
         return operation

@@ -71,6 +71,25 @@ def calls_of(path: Path, recorder: Recorder, *answers: Any) -> tuple[RecordedCal
     return RecordedCalls("one", discovery, recorder), discovery  # type: ignore[arg-type]
 
 
+async def test_a_rename_is_recorded_with_both_names_and_counted(path, recorder):
+    answer = pb.WriteResponse(id="t-1", version=7, shard_id=3, position=42)
+    calls, discovery = calls_of(path, recorder, answer, Refused("ALREADY_EXISTS", "no"))
+
+    await calls.rename(TOPIC, f"{TOPIC}-again", grace_ms=5_000)
+    await calls.rename(TOPIC, f"{TOPIC}-again", grace_ms=5_000)
+
+    asked, answered, _, denied = records(path)
+    assert (asked.kind, asked.key) == (OperationKind.RENAME, TOPIC)
+    assert asked.argument == {"new_name": f"{TOPIC}-again"}
+    assert answered.value == {"id": "t-1", "version": 7}
+    assert denied.outcome == refused("ALREADY_EXISTS")
+    assert (calls.renames, calls.acknowledged) == (1, 1)
+    method, request = discovery.asked[0]
+    assert method == "RenameTopic"
+    assert (request.name, request.new_name, request.grace_ms) == (TOPIC, f"{TOPIC}-again", 5_000)
+    assert request.command_id.hex() == answered.command_id
+
+
 async def test_a_request_is_written_before_it_leaves_and_again_with_its_answer(path, recorder):
     answer = pb.WriteResponse(id="t-1", version=7, shard_id=3, position=42)
     calls, discovery = calls_of(path, recorder, answer)

@@ -10,6 +10,7 @@ from nextgen.harness.chaos.validity import (
     LAYOUT_CHANGES_MIN_PER_MINUTE,
     OBSERVATIONS_MIN_PER_MINUTE,
     OPERATIONS_PER_SECOND_MIN,
+    RENAMES_MIN_PER_MINUTE,
     faults_needed,
     invalid_because,
 )
@@ -25,6 +26,7 @@ def reasons(**changed: object) -> list[str]:
         "available": OF_CLUSTER,
         "happened": dict.fromkeys(OF_CLUSTER, 1),
         "missing": {},
+        "renames": RENAMES_MIN_PER_MINUTE * 3,
         "layout_changes": LAYOUT_CHANGES_MIN_PER_MINUTE * 3,
     }
     return invalid_because(**(enough | changed))  # type: ignore[arg-type]
@@ -41,6 +43,7 @@ def test_a_run_with_just_enough_of_everything_is_valid():
         ("operations", OPERATIONS_PER_SECOND_MIN * 180 - 1),
         ("acked", ACKED_PER_SECOND_MIN * 180 - 1),
         ("observed", OBSERVATIONS_MIN_PER_MINUTE * 3 - 1),
+        ("renames", RENAMES_MIN_PER_MINUTE * 3 - 1),
         ("layout_changes", LAYOUT_CHANGES_MIN_PER_MINUTE * 3 - 1),
     ],
 )
@@ -53,6 +56,7 @@ def test_a_run_that_lasts_longer_needs_more_traffic_and_no_more_faults():
         "only 900 operations",
         "only 360 operations were acknowledged",
         "watchers saw only 30 events",
+        "only 9 topics were renamed",
         "only 15 layouts were changed",
     ]
 
