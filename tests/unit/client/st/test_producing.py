@@ -209,7 +209,7 @@ async def test_a_broker_that_never_answers_a_send_costs_the_send_timeout(
     server: FakeServer, client: st.PulsarClient
 ) -> None:
     server.create(TOPIC)
-    producer = await client.create_producer(TOPIC, send_timeout_ms=200)
+    producer = await client.create_producer(TOPIC, send_timeout_ms=1_000)
     server.answers = lambda connection, command: command.type == Command.SEND
 
     with pytest.raises(TimedOut):
