@@ -186,20 +186,28 @@ class _Lane:
             self._errors[f"producer: {type(error).__name__}"] += 1
             return  # It may be stored or not.
         stored = done.result()
-        place = stored.position
         self._topic.acknowledged.add(sent.sequence)
         self._topic.segment_of[sent.sequence] = stored.segment
-        self._recorder.write(
-            replace(
-                sent,
-                acked_ns=time.monotonic_ns(),
-                ledger=place.ledger_id,
-                entry=place.entry_id,
-                batch_index=place.batch_index,
-                epoch=place.ledger_id >> SEGMENT_BITS,
-                segment=stored.segment,
-            )
-        )
+        self._recorder.write(acknowledged(sent, stored, time.monotonic_ns()))
+
+
+def acknowledged(sent: Publish, stored: st.MessageId, acked_ns: int) -> Publish:
+    """Return the record of a message that was acknowledged.
+
+    No place is known of one that the broker had stored before: the client says 0, which no ledger
+    is called.
+    """
+    place = stored.position
+    acked = replace(sent, acked_ns=acked_ns, segment=stored.segment)
+    if not place.ledger_id:
+        return acked
+    return replace(
+        acked,
+        ledger=place.ledger_id,
+        entry=place.entry_id,
+        batch_index=place.batch_index,
+        epoch=place.ledger_id >> SEGMENT_BITS,
+    )
 
 
 class _Work:

@@ -12,10 +12,11 @@ from nextgen.client import st
 from nextgen.client.st.domain.positions import Position
 from nextgen.client.st.errors import ConnectionFailed, TimedOut
 from nextgen.client.st.watching.layout_watch import LayoutWatch
-from nextgen.harness.history.model import Drained, Received
+from nextgen.harness.history.checks.owner_check import check_publishes
+from nextgen.harness.history.model import Drained, Publish, Received
 from nextgen.harness.history.record_file import Recorder, read_records
 from nextgen.harness.load.pulsar.message_stamp import stamped
-from nextgen.harness.load.recorded.chaos_scalable import left_tasks
+from nextgen.harness.load.recorded.chaos_scalable import acknowledged, left_tasks
 from nextgen.harness.load.recorded.scalable_groups import Group, Member, Stage
 
 TOPIC = "topic://a/b/c"
@@ -107,3 +108,20 @@ async def test_tasks_of_clients_that_have_not_ended_are_named() -> None:
     await asyncio.gather(starting, return_exceptions=True)
     await watch.wait_closed()
     assert left_tasks() == []
+
+
+def test_messages_that_a_broker_had_stored_before_are_at_no_place() -> None:
+    sent = [Publish(TOPIC, "scalable-2", number, 1) for number in range(3)]
+    stored = [Position(0, 0), Position(0, 0), Position(5 << 20, 7)]
+
+    records = [
+        acknowledged(each, st.MessageId(TOPIC, SEGMENT, place), 2)
+        for each, place in zip(sent, stored, strict=True)
+    ]
+
+    assert [(each.ledger, each.entry, each.epoch, each.acked_ns) for each in records] == [
+        (-1, -1, 0, 2),
+        (-1, -1, 0, 2),
+        (5 << 20, 7, 5, 2),
+    ]
+    assert list(check_publishes(records)) == []
