@@ -7,7 +7,7 @@ The shard with the name's slot has a pointer (``shards.inventory.renames.pointer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.errors import StaleShardMap
@@ -128,11 +128,12 @@ class TopicNames:
             return []
         asked = {name.base_text: name for name in names}
         found = self.pointers(asked)
-        topics = self._reads.load(StateKind.TOPIC, list(found))
+        # Not those rows of topics whose home slots have left that are not removed yet.
+        topics = self._reads.load_topics(list(found))
         elsewhere = [
             LeadsElsewhere(asked[base_text], pointer)
-            for base_text, pointer in found.items()
-            if topics[base_text] is None
+            for (base_text, pointer), topic in zip(found.items(), topics, strict=True)
+            if topic is None
         ]
         return [
             each
@@ -140,6 +141,23 @@ class TopicNames:
             if self._slots.has(slot_of(each.name.routing_key))
             and not self._slots.has(each.home_slot)
         ]
+
+    def refusal(self, names: Sequence[LeadsElsewhere]) -> StaleShardMap:
+        """Return the refusal of a request with names that lead elsewhere.
+
+        It says where the home slot of one of them went, if this shard gave it away just now: the
+        caller's map may not know it yet.
+        """
+        moved = {each.name.routing_key: each.home_slot for each in names}
+        gone = (self._slots.refusal(each.home_slot) for each in names)
+        went = next((each for each in gone if each.moved_to), None)
+        return StaleShardMap(
+            f"{', '.join(list(moved)[:3])} may lead to a renamed topic elsewhere",
+            0 if went is None else went.shard_map_version,
+            moved_to=0 if went is None else went.moved_to,
+            moved_slots=() if went is None else went.moved_slots,
+            moved_names=moved,
+        )
 
     def _topic(self, base_text: str) -> Topic | None:
         return self._reads.load_topic(base_text)
@@ -163,10 +181,3 @@ class TopicNames:
 def home_slot_of(topic_id: str, name: TopicName) -> int:
     """Return the slot in a topic's id; that of its name if the id does not say one."""
     return slot_of_id(topic_id) if is_id(topic_id) else slot_of(name.routing_key)
-
-
-def leads_to(names: Iterable[LeadsElsewhere]) -> StaleShardMap:
-    """Return the refusal of a request with names that lead elsewhere."""
-    moved = {each.name.routing_key: each.home_slot for each in names}
-    shown = ", ".join(list(moved)[:3])
-    return StaleShardMap(f"{shown} may lead to a renamed topic elsewhere", moved_names=moved)

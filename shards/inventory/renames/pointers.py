@@ -39,7 +39,7 @@ from shards.inventory.command_answer import Answer, conclude, finish
 from shards.ports import ShadowDirectory
 from shards.state.fan_out import gather
 from shards.state.shard_state import ShardState
-from shards.state.topic_names import LeadsElsewhere, home_slot_of, leads_to
+from shards.state.topic_names import LeadsElsewhere, home_slot_of
 from shards.wire.name_orders import OnPoint
 
 SENT_ON_MS = 1_000
@@ -169,7 +169,7 @@ class NamePointers:
         if moved:
             for each in moved:
                 self._remember_sent_on(each.pointer.name, now)
-            raise leads_to(moved)
+            raise self._state.names.refusal(moved)
 
     # Inside -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from nextgen.kernel.routing.ids import slot_of_id
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import LogStatus
 from nextgen.tasks.timeouts import timeout
+from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import SlotRow, TopicRow
 from protos.nextgen.v1.shard_service_pb2 import CopySlotsResponse
 from shards.slots import slot_source
@@ -178,6 +179,39 @@ def test_topics_go_with_the_slots_in_their_ids_whatever_they_are_called() -> Non
         moved = {row[0] for row in world.b.view.dump()["topics"]}
         assert {new, newer} <= moved
         check_names(world)
+
+    in_slot_world(story)
+
+
+def test_a_renamed_topic_is_never_absent_by_its_name_while_its_home_slot_moves() -> None:
+    """The shard of the name has a pointer, and a row of the topic until that is removed."""
+
+    async def story(world: SlotWorld) -> None:
+        await world.fill(30)
+        client, topics = Renamer(world), living(world)
+        wants = SlotScan(world.a.query, RANGES).wants
+        first = next(name for name, it in topics.items() if wants(slot_of_id(it)))
+        names = (f"persistent://{NAMESPACES[0]}/again-{number}" for number in count())
+        new = next(
+            name
+            for name in names
+            if world.table.shard_of(slot := slot_of(parse_topic(name).routing_key)) == A
+            and not wants(slot)
+        )
+        assert await client.rename(first, new) == ""
+        world.manager.plan(the_move())
+
+        found = set()
+        while world.manager.moves[1].phase not in ("done", "taken_back"):
+            topic = await Renamer(world).get(new)
+            found.add("" if topic is None else topic.topic_id)
+            order = pb.SetTopicProperties(name=new, properties={"step": str(len(found))})
+            result = await Renamer(world).execute(new, pb.Command(set_topic_properties=order))
+            found.add(result.rejection_code or result.id)
+            await asyncio.sleep(0.001)
+
+        assert world.manager.moves[1].phase == "done"
+        assert found == {topics[first]}
 
     in_slot_world(story)
 
