@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from brokers import bootstrap as broker
+from brokers.bootstrap import serve as broker
 from brokers.config import BrokerConfig
 from brokers.service.session import load_reports
 from cluster_manager import bootstrap as cluster_manager

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from brokers import bootstrap
 from brokers.adapters.ledger.format.files import ENTRIES, Owner, UnitDirectory
 from brokers.adapters.ledger.format.measuring import opened, read_header
 from brokers.adapters.ledger.format.records import Record, decode_entry
@@ -29,6 +28,7 @@ from brokers.adapters.ledger.format.scanning import Scan
 from brokers.adapters.ledger.ownership.takeover import Takeover, Unit, one_by_one
 from brokers.adapters.ledger.store import DiskLedgerStore
 from brokers.adapters.ledger.writing.writers import Queue, Writer
+from brokers.bootstrap import serve as bootstrap
 from brokers.domain.position import Position, epoch_of, ledger_id_of, segment_of
 from brokers.ports.ledger import LedgerDamaged
 from tests.support.simulated.disk import SimDisk
