@@ -81,19 +81,20 @@ class Flow:
             topic, batching_enabled=False, send_timeout_millis=RECEIVE_MS
         )
         self._stops = threading.Event()
-        self._threads = [threading.Thread(target=each) for each in (self._send, self._receive)]
+        self._sender = threading.Thread(target=self._send)
+        self._receiver = threading.Thread(target=self._receive)
 
     def __enter__(self) -> Flow:
-        for thread in self._threads:
-            thread.start()
+        self._sender.start()
+        self._receiver.start()
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
         if error is None:
             self.send_more()
         self._stops.set()
-        for thread in self._threads:
-            thread.join()
+        self._sender.join()
+        self._receiver.join()
         self._producer.close()
         self._consumer.close()
 
@@ -110,8 +111,14 @@ class Flow:
             self.sent.append(str(number))
 
     def _receive(self) -> None:
-        while not self._stops.is_set() or len(set(self.got)) < len(self.sent):
-            message = self._consumer.receive(timeout_millis=RECEIVE_MS)
+        heard_at = time.monotonic()
+        while self._sender.is_alive() or len(set(self.got)) < len(self.sent):
+            try:
+                message = self._consumer.receive(timeout_millis=round(1_000 * PAUSE_S))
+            except pulsar.Timeout:
+                assert time.monotonic() - heard_at < RECEIVE_MS / 1_000, "a message is missing"
+                continue
+            heard_at = time.monotonic()
             self.got.append(message.data().decode())
             self._consumer.acknowledge(message)
 
