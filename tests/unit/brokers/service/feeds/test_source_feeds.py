@@ -74,7 +74,7 @@ async def test_a_source_is_followed_again_after_the_task_for_it_ended(
     await asyncio.sleep(2 * TASK_RESTART_MS_MIN / 1_000)
     assert has_begun_again("source_feed", broken)
     await until(lambda: shadow.is_fed)
-    failures.clear()  # It was made here.
+    failures["source_feed"] -= len(broken)  # They were made here.
 
     await publish(client, 0, 3)
     await until(lambda: shadow.entry_count == 3)
