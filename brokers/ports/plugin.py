@@ -77,7 +77,7 @@ class PluginConnection(Protocol):
     def session(self, session_id: str, epoch: int, ttl_ms: int) -> None:
         """Begin a session, or continue it. Assignments of any other session are void.
 
-        The plug-in refuses all topics once it was told neither this nor ``alive`` for ``ttl_ms``.
+        The plug-in refuses all topics if neither ``session`` nor ``alive`` comes for ``ttl_ms``.
         """
         ...
 

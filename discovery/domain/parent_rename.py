@@ -1,4 +1,4 @@
-"""What a rename of a tenant or namespace may do, by what both of its names stand for.
+"""The rules of renaming a tenant or namespace: which step is next, and what is refused.
 
     no NEW ──▶ check all topics ──▶ mark OLD ──▶ copy OLD to NEW ──▶ rename topics ──▶ delete OLD
                NEW of this rename ──────────────────────────────────────╯     no OLD: done before

@@ -65,7 +65,7 @@ def slots_changed_by(command: Command, result: CommandResult) -> Iterator[int]:
         return
     yield home
     if isinstance(parsed, OnRename):
-        # Nobody had the new name, as the shard that had its slot may have told others.
+        # Caches may keep that the new name is absent, by an answer of its slot's former shard.
         yield slot_of(parsed.new_name.routing_key)
 
 

@@ -36,7 +36,7 @@ class StockUnits:
         """Stock brokers have their policies from their own metadata store."""
 
     def session_began(self) -> None:
-        """Nothing to do: the plug-in was told of the session before any of its steps."""
+        """Do nothing: ``SyncedDialer`` has announced the session to the plug-in already."""
 
     def look_up(self, request: LookupRequest) -> None:
         """Answer a lookup, soon. One of more than ``PLUGIN_LOOKUPS_MAX`` is refused at once."""

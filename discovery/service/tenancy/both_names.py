@@ -148,7 +148,7 @@ class BothNames:
             expected_version=new.policies_version,
             expects_none=not new.policies_version,
         )
-        # Effective: from whom a permission was taken does not use it by the other name.
+        # Effective, so that a role whose permission was revoked cannot use it by the new name.
         await self._execute(new.name, "set_policies", body, shard_pb.CONSISTENCY_EFFECTIVE)
         # The digest last: if this is broken off, the two differ and nothing is overwritten later.
         found = await self._present(kind, new.name)

@@ -37,7 +37,7 @@ POLICY_EVENTS = frozenset({POLICY_SET, POLICY_CLEARED})
 
 RENAMED = "topic_renamed"
 POINTERS = frozenset({"topic_name_pointed", "topic_name_freed"})
-"""Events by which the shard of a name learns whom to ask: nothing about a topic changes."""
+"""Events that set or remove a name's pointer in the shard of its slot; topics do not change."""
 
 ADOPTED = "slots_adopted"
 _GATES = "parent_gate_"

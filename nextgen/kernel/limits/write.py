@@ -49,8 +49,8 @@ FORMER_NAME_REST_MS = 60_000
 leader's clock may be behind."""
 
 PARENT_RENAME_TURN_MS = 2_000
-"""A call that renames a namespace or tenant is answered after so long, and repeated: whoever waits
-sees that it goes on, and no call of a namespace of millions outlives its deadline."""
+"""Time after which a call that renames a namespace or tenant answers with its progress; the client
+repeats the call. So no call about a namespace of millions outlives its deadline."""
 
 TOPIC_RENAMES_IN_FLIGHT_MAX = 64
 """Topics that one such call renames at once: they share fsyncs, and leave the shards to others."""

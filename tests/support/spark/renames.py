@@ -1,4 +1,4 @@
-"""Renames of topics in a told history: each shard records what its leader would."""
+"""Adds renames of topics to a generated history, with the events that leaders record."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def _tell_a_long_life(history: History, broker_id: str, between: Callable[[], No
 
 
 def _tell_short_lives(history: History, broker_id: str, between: Callable[[], None]) -> None:
-    """Topics are renamed and deleted; whoever gets their names next is another topic, of the
-    names' own shards."""
+    """Rename topics and delete them, then create other topics of the same names, in the shards of
+    the names' slots."""
     home, other, third = history.shard_ids[1], history.shard_ids[2], history.shard_ids[0]
     old = name_at(history, home, "names/second/old")
     new = name_at(history, other, "names/first/new")

@@ -1,1 +1,1 @@
-"""Histories and exports in which one promise is broken each: by what it is about."""
+"""Histories and exports that each break one promise; one module for each subject."""
