@@ -25,21 +25,19 @@ import asyncio
 import itertools
 import json
 import os
-import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.support.slot_load import SlotLoad, adoptions, quantile
 from nextgen.cli.calls.discovery_client import DiscoveryClient
 from nextgen.cli.shards.slot_plans import follow, get_plans, plan_slots
 from nextgen.client import Client
-from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.slots import SlotTable
 from protos.nextgen.v1.cluster_service_pb2 import PlanSlotsRequest
@@ -54,10 +52,7 @@ NAMESPACE = "slots/moving"
 SLOTS = 512
 CREATED_AT_ONCE = 500
 LOOKED_UP_AT_ONCE = 200
-WORKERS = 4
-PAUSE_S = 0.01
 SIZES_KNOWN_S = 25.0
-AROUND_S = 0.5
 TIMEOUT_MS = 30_000
 
 
@@ -67,54 +62,6 @@ def names_in(slots: frozenset[int]) -> Iterator[str]:
         local = f"customer-{number:09d}"
         if slot_of(f"{NAMESPACE}/{local}") in slots:
             yield f"persistent://{NAMESPACE}/{local}"
-
-
-class Load:
-    """Operations on topics in the slots, one after the other in each of some workers."""
-
-    def __init__(self, client: Client, known: list[str], fresh: Iterator[str]) -> None:
-        self.times: list[tuple[float, float]] = []
-        """When each operation began and ended, in seconds since the epoch."""
-        self.failures: list[str] = []
-        self.created: list[str] = []
-        self._client = client
-        self._known = known
-        self._fresh = fresh
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        self._stop.set()
-
-    async def run(self) -> None:
-        await asyncio.gather(*(self._work(number) for number in range(WORKERS)))
-
-    async def _work(self, worker: int) -> None:
-        for number in itertools.count(worker):
-            if self._stop.is_set():
-                return
-            began = time.time()
-            try:
-                await self._operate(number)
-            except MetadataError as error:
-                self.failures.append(f"{type(error).__name__}: {error}")
-            self.times.append((began, time.time()))
-            await asyncio.sleep(PAUSE_S)
-
-    async def _operate(self, number: int) -> None:
-        known = self._known[number * 7919 % len(self._known)]
-        if number % 3 == 0:
-            name = next(self._fresh)
-            (created,) = await self._client.create_topics([name])
-            if created.is_created:
-                self.created.append(name)
-            else:
-                self.failures.append(f"{name}: {created.message}")
-        elif number % 3 == 1:
-            await self._client.set_topic_properties(known, {"number": str(number)})
-        else:
-            (found,) = await self._client.lookup([self._known[number % 100]])
-            if not found.is_found:
-                self.failures.append(f"{found.topic}: {found.message}")
 
 
 async def owner_of(cluster: LocalCluster, slot: int) -> int:
@@ -133,24 +80,6 @@ async def move(cluster: LocalCluster, slots: frozenset[int], target: int) -> tup
     plan = await plan_slots(endpoints, request)
     ended = await follow(endpoints, plan.plan.plan_id, 120_000, lambda _plan: None)
     return time.perf_counter() - began, ended.moves_done
-
-
-def adoptions(cluster: LocalCluster) -> list[tuple[float, float, int]]:
-    """Return when slots were adopted, in seconds since the epoch, how long nobody decided about
-    them at most, in milliseconds, and the rows that were copied: from the nodes' logs."""
-    found = []
-    for node in cluster.plan.of_kind("shard-node"):
-        for line in cluster.log_path(node.node_id).read_text().splitlines():
-            if '"slots adopted"' in line:
-                said = json.loads(line)
-                at = datetime.fromisoformat(re.sub("Z$", "+00:00", said["timestamp"]))
-                found.append((at.timestamp(), float(said["frozen_ms"]), int(said["rows"])))
-    return sorted(found)
-
-
-def quantile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1) if ordered else 0.0
 
 
 async def fill(client: Client, names: list[str], assigned: int) -> None:
@@ -174,7 +103,7 @@ async def measure(directory: Path, options: argparse.Namespace) -> dict[str, Any
             await fill(client, names, options.assigned)
             print(json.dumps({"filled": len(names)}), flush=True)
             await asyncio.sleep(SIZES_KNOWN_S)
-            load = Load(client, names, fresh)
+            load = SlotLoad(client, names, fresh)
             working = asyncio.create_task(load.run())
             await asyncio.sleep(2.0)
             moves = []
@@ -187,17 +116,10 @@ async def measure(directory: Path, options: argparse.Namespace) -> dict[str, Any
                 await asyncio.sleep(2.0)
             load.stop()
             await working
-            lost = 0
-            for name in (*names[:: max(1, len(names) // 500)], *load.created):
-                lost += await client.get_topic(name) is None
+            lost = await load.lost(names)
         adopted = adoptions(cluster)
         await get_plans(list(cluster.plan.discovery_endpoints))
-    near = [
-        (ended - began) * 1_000
-        for began, ended in load.times
-        if any(began - AROUND_S <= at <= ended + AROUND_S for at, _, _ in adopted)
-    ]
-    every = [(ended - began) * 1_000 for began, ended in load.times]
+    near, every = load.waits_ms(adopted), load.all_ms()
     frozen = [each for _, each, _ in adopted]
     return {
         "question": "slot_move",
