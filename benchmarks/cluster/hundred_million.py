@@ -12,7 +12,8 @@ run with the same flags uses again (remove it to begin anew). First the same pha
   the largest shard node behind each chunk, which is a million topics in a run of four and more
 - ``at_rest``: bytes of a topic in one replica, as allocated, by kind of file; memory by node
 - ``listing``: a namespace of a tenth of all topics by pages of 1,000 names, and counted
-- ``lookups``: ``--lookups`` first lookups of topics drawn at random, alone and at once; warm ones
+- ``lookups``: ``--lookups`` first lookups of topics drawn at random, alone and at once; warm ones.
+  The one broker is followed by one broker manager, which follows half a million names at most
 - ``creates``: alone and at once; ``failover``: from SIGKILL of a leader to its shard's next commit
 - ``restart``: of one node, until it is ready and until its views are complete
 - ``snapshot``: one shard's replica built anew from a leader's copy; with one replica, one added
@@ -150,7 +151,7 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--replicas", type=int, default=1, choices=(1, 3))
     parser.add_argument("--nodes", type=int, default=0, help="shard nodes; default: as replicas")
-    parser.add_argument("--lookups", type=int, default=1_000_000)
+    parser.add_argument("--lookups", type=int, default=400_000)
     parser.add_argument("--creates", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=20, help="of leaders")
     parser.add_argument("--settle-s", type=float, default=90.0, help="before disk is measured")
