@@ -3,6 +3,7 @@
     MetadataError
     ├── Definite                  the operation did not and will not happen
     │   ├── Refused               the rules said no (a rejection, seen from a client)
+    │   ├── ServedElsewhere       a stock broker has the topic: ask its own Admin REST
     │   ├── NotLeader             retry at ``leader_hint``
     │   ├── StaleShardMap         refresh the shard map, then retry
     │   ├── Unavailable           no leader, no route, no capacity: retry later
@@ -64,6 +65,23 @@ class Refused(Definite):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ServedElsewhere(Definite):
+    """An operation on a topic that an Apache Pulsar broker serves: that does it, not this cluster.
+
+    ``web_urls`` is where its Admin REST is: ``http://host:port``, ``https://host:port``, or both
+    with a comma between them.
+    """
+
+    reason = "SERVED_ELSEWHERE"
+
+    def __init__(self, web_urls: str) -> None:
+        super().__init__(
+            "an Apache Pulsar broker serves the topic, its own Admin REST does this: "
+            f"{web_urls.replace(',', ' or ')}"
+        )
+        self.web_urls = web_urls
 
 
 class NotLeader(Definite):

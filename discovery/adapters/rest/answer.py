@@ -11,7 +11,13 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from nextgen.kernel.errors import Forbidden, InvalidRequest, MetadataError, Refused
+from nextgen.kernel.errors import (
+    Forbidden,
+    InvalidRequest,
+    MetadataError,
+    Refused,
+    ServedElsewhere,
+)
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.rest import REST_LONG_ANSWER_BYTES
 from nextgen.runtime.servers.http_gate import PROGRESS
@@ -183,6 +189,18 @@ def failure(error: RestFailure | MetadataError) -> Answer:
         headers.setdefault("Retry-After", str(seconds or _RETRY_AFTER_S))
     reason = json.dumps({"reason": str(error)}, separators=(",", ":")).encode()
     return Answer(status, reason, headers=headers)
+
+
+def elsewhere(error: ServedElsewhere, *, scheme: str, path: str) -> Answer:
+    """Return the redirect of a request whose topic a stock broker serves. Its Admin REST has the
+    same paths. It is asked over TLS if this request came so, where it has both.
+
+    ``path``: of the request, with its query, as it was sent.
+    """
+    urls = error.web_urls.split(",")
+    chosen = next((each for each in urls if each.startswith(f"{scheme}://")), urls[0])
+    reason = json.dumps({"reason": str(error)}, separators=(",", ":")).encode()
+    return Answer(307, reason, headers={"Location": f"{chosen}{path}"})
 
 
 def status_of(error: MetadataError) -> int:

@@ -1,5 +1,6 @@
 """Answers every request to the Admin REST: finds its route, reads it, gives failures their codes.
 
+    307  a stock broker serves the topic: its own Admin REST does it
     404  unknown path          405  known path, other method    406  Accept leaves the answer out
     412  bad name              413  body too large              415  body of another type
     400  bad query or body     403  not authorized              503  trouble that passes
@@ -20,7 +21,14 @@ from functools import partial
 import structlog
 from aiohttp import web
 
-from discovery.adapters.rest.answer import OUR_TROUBLE, Answer, RestFailure, Stream, failure
+from discovery.adapters.rest.answer import (
+    OUR_TROUBLE,
+    Answer,
+    RestFailure,
+    Stream,
+    elsewhere,
+    failure,
+)
 from discovery.adapters.rest.openapi import openapi_document
 from discovery.adapters.rest.request import (
     RestRequest,
@@ -37,7 +45,7 @@ from discovery.adapters.rest.route import Body, Route
 from discovery.adapters.rest.table import RouteTable, variables
 from discovery.service.counters import DiscoveryCounters
 from discovery.service.lookups.command_dispatcher import CommandDispatcher
-from nextgen.kernel.errors import MetadataError, Overloaded, Unauthenticated
+from nextgen.kernel.errors import MetadataError, Overloaded, ServedElsewhere, Unauthenticated
 from nextgen.kernel.governance.access import (
     ANONYMOUS,
     CLUSTER,
@@ -135,6 +143,8 @@ class RestFrame:
             return failure(RestFailure(412, str(error)))
         except PolicyRefused as error:
             return failure(RestFailure(error.status, str(error)))
+        except ServedElsewhere as error:
+            return elsewhere(error, scheme=request.scheme, path=request.raw_path)
         except (RestFailure, MetadataError) as error:
             return failure(error)
         except Exception as error:

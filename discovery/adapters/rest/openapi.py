@@ -77,6 +77,8 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     statuses = (*_COMMON, *(_OF_BODIES if route.body is not None else ()))
     responses: dict[str, Any] = dict.fromkeys(statuses, _REASON)
+    if "topic" in route.variables and not route.is_lookup:
+        responses["307"] = {"description": "An Apache Pulsar broker serves the topic: ask there."}
     for status, meaning in route.answers.items():
         if status >= 400:
             responses[str(status)] = _REASON

@@ -31,6 +31,7 @@ from nextgen.kernel.errors import (
     ProposalLost,
     Refused,
     RefusesToStart,
+    ServedElsewhere,
     SessionExpired,
     StaleShardMap,
     TransferFailed,
@@ -89,6 +90,7 @@ _OF_POSITIONS = frozenset({PositionCompacted.reason, PositionAhead.reason})
 
 _STATUS_BY_REASON: dict[str, grpc.StatusCode] = {
     NotLeader.reason: grpc.StatusCode.FAILED_PRECONDITION,
+    ServedElsewhere.reason: grpc.StatusCode.FAILED_PRECONDITION,
     StaleShardMap.reason: grpc.StatusCode.FAILED_PRECONDITION,
     Unavailable.reason: grpc.StatusCode.UNAVAILABLE,
     Overloaded.reason: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -145,6 +147,8 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
     )
     if isinstance(error, Refused):
         detail.rejection_code = error.code
+    elif isinstance(error, ServedElsewhere):
+        detail.web_urls = error.web_urls
     elif isinstance(error, NotLeader):
         detail.leader_hint = error.leader_hint or ""
         detail.group_id = error.group_id
@@ -169,6 +173,8 @@ def from_detail(detail: ErrorDetail) -> MetadataError:
     """Return the error in ``detail``. An unknown reason keeps its name."""
     if detail.reason == Refused.reason:
         return Refused(detail.rejection_code, detail.message)
+    if detail.reason == ServedElsewhere.reason and not detail.indefinite:
+        return ServedElsewhere(detail.web_urls)
     if detail.reason == NotLeader.reason:
         return NotLeader(detail.group_id, detail.leader_hint or None)
     if detail.reason == StaleShardMap.reason:

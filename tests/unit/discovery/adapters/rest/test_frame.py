@@ -8,9 +8,16 @@ import gzip
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from discovery.adapters.rest.answer import DONE, TEXT, RestFailure, content, text
+from discovery.adapters.rest.answer import DONE, TEXT, RestFailure, content, elsewhere, text
 from discovery.adapters.rest.route import BOOLEAN, Body, Route
-from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, Overloaded, Refused
+from nextgen.kernel.errors import (
+    DeadlineExceeded,
+    Forbidden,
+    InvalidRequest,
+    Overloaded,
+    Refused,
+    ServedElsewhere,
+)
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.access import Action
 from nextgen.kernel.limits.rest import (
@@ -333,3 +340,31 @@ async def test_rest_tenant_requests_max_are_worked_on_and_one_more_is_refused_bu
     assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
     assert {(await each).status for each in [*requests, of_another]} == {204}
     assert (await client.call("GET", f"{AT}/slow")).status == 204
+
+
+@pytest.mark.parametrize(
+    ("web_urls", "base"),
+    [
+        ("http://b1:8080", "http://b1:8080"),
+        ("http://b1:8080,https://b1:8443", "http://b1:8080"),
+        ("https://b1:8443", "https://b1:8443"),
+    ],
+)
+async def test_a_topic_of_a_stock_broker_is_a_redirect_to_its_admin_rest(service, web_urls, base):
+    service.outcome = ServedElsewhere(web_urls)
+    route = Route("GET", THING, service.work, "A thing", Action.READ)
+    path = "/admin/v2/things/acme/orders/a%2Cb?force=true&x=%C3%A4"
+    async with serving([route]) as client:
+        reply = await client.call("GET", path, allow_redirects=False)
+
+    assert reply.status == 307
+    assert reply.headers["Location"] == base + path
+    assert "an Apache Pulsar broker serves the topic" in reply.reason
+
+
+def test_a_request_over_tls_is_redirected_to_a_port_of_tls():
+    both = ServedElsewhere("http://b1:8080,https://b1:8443")
+
+    answer = elsewhere(both, scheme="https", path="/x")
+
+    assert answer.headers == {"Location": "https://b1:8443/x"}
