@@ -14,8 +14,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from brokers.adapters.pulsar.front import PulsarFront
+from brokers.ports.plugin import PluginFault
 from brokers.service.client_limits.broker_clients import Use
 from brokers.service.session.agent import BrokerAgent
+from brokers.service.sidecar.sidecar import Sidecar
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
 from nextgen.runtime.security.authentication.authentication_metrics import authentications
 from nextgen.runtime.security.authentication.authenticator import Authenticator
@@ -33,14 +35,16 @@ _COUNTERS = {
 
 class BrokerCollector(Collector):
     """Registered once per process. ``front`` is None if the broker serves no clients,
-    ``authenticator`` if they prove no role."""
+    ``authenticator`` if they prove no role, ``sidecar`` if it is no stock broker's."""
 
     def __init__(
         self,
         agent: BrokerAgent,
         front: PulsarFront | None,
         authenticator: Authenticator | None = None,
+        sidecar: Sidecar | None = None,
     ) -> None:
+        self._sidecar = sidecar
         self._agent = agent
         self._front = front
         self._authenticator = authenticator
@@ -62,10 +66,29 @@ class BrokerCollector(Collector):
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"nextgen_broker_{name}", text, value=counts[name])
         yield authentications({} if self._authenticator is None else self._authenticator.counts)
+        yield from _of_stock_broker(self._sidecar)
         if self._front is not None:
             yield from _of_clients(self._front)
             yield from _of_limits(self._front)
             yield from _of_permissions(self._front.authorizer)
+
+
+def _of_stock_broker(sidecar: Sidecar | None) -> Iterator[Metric]:
+    connected = sidecar is not None and sidecar.greeting is not None
+    yield from _gauges(
+        {"plugin_connected": ("1 while a stock broker's plug-in is connected.", int(connected))}
+    )
+    removed = 0 if sidecar is None else sidecar.removals.removed
+    text = "Topics that Pulsar deleted and that were removed from the inventory."
+    yield from _counters({"stock_topics_removed": (text, removed)})
+    faults = CounterMetricFamily(
+        "nextgen_broker_stock_faults",
+        "What was wrong with a stock broker or its plug-in, by what it was.",
+        labels=["kind"],
+    )
+    for fault in PluginFault:
+        faults.add_metric([fault.value], 0 if sidecar is None else sidecar.faults.counts[fault])
+    yield faults
 
 
 def _of_clients(front: PulsarFront) -> Iterator[Metric]:

@@ -15,11 +15,13 @@ import structlog
 from prometheus_client import REGISTRY
 
 from brokers.adapters.broker_service.servicer import BrokerServicer
+from brokers.adapters.broker_service.stock_topic_admin import StockTopicAdmin
 from brokers.adapters.broker_service.topic_admin import TopicAdminServicer
 from brokers.adapters.cluster.locator import ClusterLocator
 from brokers.adapters.cluster.manager_connection import GrpcManagerDialer
 from brokers.adapters.cluster.neighbours import ClusterNeighbours
 from brokers.adapters.cluster.source_streams import GrpcSourceStream, endpoint_of
+from brokers.adapters.cluster.uncontested_locator import UncontestedLocator
 from brokers.adapters.ledger.memory_ledger import MemoryLedgerStore
 from brokers.adapters.ledger.shadow_ledger import FedLedgers
 from brokers.adapters.ledger.store import DiskLedgerStore
@@ -37,7 +39,8 @@ from brokers.service.feeds.source_sessions import LocalSourceStream, SourceSessi
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.session.departure import Departure
 from brokers.service.session.segment_loads import SegmentLoads
-from brokers.service.sidecar.sidecar import ReportedLoad
+from brokers.service.sidecar.plugin_faults import PluginFaults
+from brokers.service.sidecar.sidecar import ReportedLoad, Sidecar
 from brokers.service.topics.idle_units import IdleUnits
 from nextgen.client.changes.shard_streams import ShardStreams
 from nextgen.client.cluster.link import ClusterLink, ClusterView
@@ -110,9 +113,13 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         )
         load_meter = ProcessLoadMeter(now_ms, _wall_ms)
         reported = ReportedLoad(_wall_ms)
+        faults = PluginFaults()
+        locator = UncontestedLocator(
+            ClusterLocator(link, config.node_id), link, config.node_id, clock=now_ms, faults=faults
+        )
         agent = BrokerAgent(
             dialer=GrpcManagerDialer(broker_hello(config, pulsar_urls(config)), now_ms),
-            locator=ClusterLocator(link, config.node_id),
+            locator=locator,
             load_meter=load_meter if config.sidecar is None else reported,
             clock=now_ms,
         )
@@ -122,9 +129,16 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         )
         load_meter.front = front
         gate = ClientGate(authenticator, config.cluster_id)
-        server = await _start_server(config, agent, front, acknowledgements, security, gate)
+        sidecar = None
+        if config.sidecar is not None:
+            sidecar = new_sidecar(
+                config, agent, locator, link, reported, faults, now_ms, _wall_ms, stack
+            )
+        server = await _start_server(
+            config, agent, front, sidecar, acknowledgements, security, gate
+        )
         stack.push_async_callback(server.stop, GRPC_GRACE_MS)
-        REGISTRY.register(BrokerCollector(agent, front, authenticator))
+        REGISTRY.register(BrokerCollector(agent, front, authenticator, sidecar))
         probes = Probes(lambda: _readiness(agent, link))
         await probes.start(config.http_listen.host, config.http_listen.port, security.tls.clients)
         stack.push_async_callback(probes.stop)
@@ -143,9 +157,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
             clock=now_ms,
             sleep=asyncio.sleep,
         )
-        work = agent.run
-        if config.sidecar is not None:
-            work = new_sidecar(config, agent, link, reported, now_ms, stack).run
+        work = agent.run if sidecar is None else sidecar.run
         await _run_until_left(work, departure, link, shutdown, config.drain_ms_max)
 
 
@@ -347,6 +359,7 @@ async def _start_server(
     config: BrokerConfig,
     agent: BrokerAgent,
     front: PulsarFront | None,
+    sidecar: Sidecar | None,
     acknowledgements: Acknowledgements,
     security: ProcessSecurity,
     gate: ClientGate,
@@ -366,6 +379,9 @@ async def _start_server(
     add_BrokerServiceServicer_to_server(servicer, server.server)
     if front is not None:
         add_TopicAdminServicer_to_server(TopicAdminServicer(front.topics), server.server)
+    if sidecar is not None:
+        elsewhere = StockTopicAdmin(lambda: sidecar.web_urls)
+        add_TopicAdminServicer_to_server(elsewhere, server.server)
     await server.start(
         config.listen.host,
         config.listen.port,

@@ -6,7 +6,9 @@ what the broker manager assigned. Calls reach the plug-in in their order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from brokers.domain.holding import Assignment, Release
@@ -24,6 +26,9 @@ class PluginGreeting:
     """Where Pulsar clients reach it, as in ``service_urls``."""
     version: str
     """Of Apache Pulsar."""
+    web: str = ""
+    """Where its Admin REST is: ``http://host:port``, ``https://host:port``, or both with a comma
+    between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +58,83 @@ class PluginAlive:
     """The broker's process runs. Sent often enough that its absence means something."""
 
 
-FromPlugin = LookupRequest | Synced | LoadMeasured | PluginAlive
+@dataclass(frozen=True, slots=True)
+class TopicsReported:
+    """What has changed among the broker's open topics that are placed one by one: those that are in
+    use by now, those that are not, and those that are closed."""
+
+    is_first: bool
+    """What was reported before is void."""
+    is_last: bool
+    """All that has changed is known by now."""
+    used: Sequence[str] = ()
+    unused: Sequence[str] = ()
+    closed: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentReported:
+    """Topics that are assigned to this broker, that Pulsar does not have, and that it does not
+    create on demand."""
+
+    topics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedReported:
+    """Topics, without partitions, that Pulsar has deleted."""
+
+    topics: Sequence[str]
+
+
+FromPlugin = (
+    LookupRequest
+    | Synced
+    | LoadMeasured
+    | PluginAlive
+    | TopicsReported
+    | AbsentReported
+    | DeletedReported
+)
+
+
+class PluginFault(StrEnum):
+    """What may be wrong between a sidecar and its broker; a label of the metric that counts it."""
+
+    UNREACHABLE = "unreachable"
+    """Nobody listens at the socket: the broker does not run, or has no plug-in."""
+    SECOND_SIDECAR = "second_sidecar"
+    """Another sidecar commands the broker."""
+    OTHER_PROTOCOL = "other_protocol"
+    """Plug-in and sidecar are of different releases."""
+    OTHER_RELEASE = "other_release"
+    """The plug-in was built for another release of Apache Pulsar than the broker's."""
+    MALFORMED = "malformed"
+    """The plug-in sent what is no message."""
+    OVERSIZED = "oversized"
+    """The plug-in sent more than a message has."""
+    REFUSED = "refused"
+    """The plug-in ended the connection; its message says why."""
+    CLOSED = "closed"
+    """The connection ended, mostly with the broker's process."""
+    SILENT = "silent"
+    """The broker stands still."""
+    UNCONFIRMED = "unconfirmed"
+    """The plug-in does not confirm what it was sent."""
+    NOT_RELEASED = "not_released"
+    """The broker has a topic open that is not assigned to it."""
+    ABSENT_TOPIC = "absent_topic"
+    """A topic is assigned to the broker that Pulsar does not have and does not create."""
+    NODE_ID_TAKEN = "node_id_taken"
+    """Another broker has a session under this one's node id."""
 
 
 class PluginLost(Exception):
     """The broker or its plug-in is gone, was silent for too long, or does not keep the protocol."""
+
+    def __init__(self, message: str, fault: PluginFault = PluginFault.MALFORMED) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class PluginConnection(Protocol):

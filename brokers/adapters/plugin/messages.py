@@ -8,13 +8,17 @@ from typing import Any
 
 from brokers.domain.holding import Assignment, Release
 from brokers.ports.plugin import (
+    AbsentReported,
+    DeletedReported,
     FromPlugin,
     LoadMeasured,
     LookupRequest,
     PluginAlive,
+    PluginFault,
     PluginGreeting,
     PluginLost,
     Synced,
+    TopicsReported,
 )
 from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad, refusal
 from nextgen.kernel.limits.cluster import BROKER_CAPACITY_UNITS_MAX
@@ -22,8 +26,11 @@ from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.pulsar.metadata_commands import Located
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised when a message changes its meaning. Both sides must have the same."""
+
+_SHOWN_CHARACTERS_MAX = 200
+"""Of what the other side sent, in a line of the log."""
 
 
 def encode(kind: str, **fields: object) -> bytes:
@@ -35,20 +42,37 @@ def greeting_of(line: bytes) -> PluginGreeting:
     """Return the plug-in's first message.
 
     Raises:
-        PluginLost: It is none, or of another protocol.
+        PluginLost: It is none, of another protocol, or the plug-in is for another broker.
     """
     fields = _object(line)
     if fields.get("kind") == "busy":
-        raise PluginLost(f"the broker has a sidecar, {_text(fields, 'sidecar')} commands it")
+        raise PluginLost(
+            f"the broker has a sidecar, {_text(fields, 'sidecar')} commands it",
+            PluginFault.SECOND_SIDECAR,
+        )
+    if fields.get("kind") == "bye":
+        raise _ended(fields)
     if fields.get("kind") != "hello":
         raise PluginLost("the plug-in did not greet first")
     if fields.get("protocol") != PROTOCOL:
         raise PluginLost(
             f"the plug-in speaks protocol {fields.get('protocol')!r}, this sidecar {PROTOCOL}: "
-            "install the plug-in of this release"
+            "install the plug-in of this release",
+            PluginFault.OTHER_PROTOCOL,
+        )
+    built_for, version = _text(fields, "built_for"), _text(fields, "version")
+    if built_for != version:
+        # It overrides what is no public interface: of another release it may decide anything.
+        raise PluginLost(
+            f"plug-in {_text(fields, 'plugin')} is for Apache Pulsar {built_for}, the broker is of "
+            f"{version}: install the plug-in for that release",
+            PluginFault.OTHER_RELEASE,
         )
     return PluginGreeting(
-        broker=_text(fields, "broker"), urls=_text(fields, "urls"), version=_text(fields, "version")
+        broker=_text(fields, "broker"),
+        urls=_text(fields, "urls"),
+        version=version,
+        web=_text(fields, "web"),
     )
 
 
@@ -68,8 +92,23 @@ def decode(line: bytes) -> FromPlugin:
             return Synced(_count(fields, "number"))
         case "load":
             return LoadMeasured(_load(fields))
+        case "topics":
+            return TopicsReported(
+                is_first=fields.get("first") is True,
+                is_last=fields.get("last") is True,
+                used=_names(fields, "used"),
+                unused=_names(fields, "unused"),
+                closed=_names(fields, "closed"),
+            )
+        case "absent":
+            return AbsentReported(_names(fields, "topics"))
+        case "deleted":
+            return DeletedReported(_names(fields, "topics"))
+        case "bye":
+            raise _ended(fields)
         case other:
-            raise PluginLost(f"the plug-in sent a message of an unknown kind, {other!r}")
+            kind = repr(other)[:_SHOWN_CHARACTERS_MAX]
+            raise PluginLost(f"the plug-in sent a message of an unknown kind, {kind}")
 
 
 def assigned(assignment: Assignment) -> bytes:
@@ -134,9 +173,14 @@ def _rates(fields: Mapping[str, Any]) -> Rates:
     )
 
 
+def _ended(fields: Mapping[str, Any]) -> PluginLost:
+    why = _text(fields, "why")[:_SHOWN_CHARACTERS_MAX]
+    return PluginLost(f"the plug-in ended the connection: {why}", PluginFault.REFUSED)
+
+
 def _object(line: bytes) -> dict[str, Any]:
     if not line.endswith(b"\n"):
-        raise PluginLost("the plug-in closed the connection")
+        raise PluginLost("the plug-in closed the connection", PluginFault.CLOSED)
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -149,19 +193,34 @@ def _object(line: bytes) -> dict[str, Any]:
 def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise PluginLost(f"the plug-in sent {name} as {value!r}, it is a text")
+        raise _unfit(name, value, "a text")
+    return value
+
+
+def _names(fields: Mapping[str, Any], name: str) -> list[str]:
+    value = fields.get(name)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise _unfit(name, value, "a list of texts")
     return value
 
 
 def _count(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise PluginLost(f"the plug-in sent {name} as {value!r}, it is a whole number")
+        raise _unfit(name, value, "a whole number")
     return value
 
 
 def _number(fields: Mapping[str, Any], name: str) -> float:
     value = fields.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise PluginLost(f"the plug-in sent {name} as {value!r}, it is a number")
-    return float(value)
+        raise _unfit(name, value, "a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise _unfit(name, value, "a number") from None
+
+
+def _unfit(name: str, value: object, wanted: str) -> PluginLost:
+    shown = repr(value)[:_SHOWN_CHARACTERS_MAX]
+    return PluginLost(f"the plug-in sent {name} as {shown}, it is {wanted}")

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import structlog
-
 from brokers.adapters.plugin import messages
 from brokers.domain.holding import Assignment, Release
-from brokers.ports.plugin import FromPlugin, PluginConnection, PluginGreeting, PluginLost
+from brokers.ports.plugin import (
+    FromPlugin,
+    PluginConnection,
+    PluginFault,
+    PluginGreeting,
+    PluginLost,
+)
+from brokers.service.sidecar.plugin_faults import PluginFaults
 from nextgen.kernel.limits.stream import (
     PLUGIN_LINE_BYTES_MAX,
     PLUGIN_RETRY_MS,
@@ -19,30 +24,32 @@ from nextgen.kernel.limits.stream import (
 from nextgen.pulsar.metadata_commands import Located
 from nextgen.tasks.timeouts import timeout
 
-_logger = structlog.get_logger(__name__)
-
 
 class SocketPluginDialer:
     """Connects to the plug-in that listens at ``path``."""
 
-    def __init__(self, path: Path, node_id: str) -> None:
+    def __init__(self, path: Path, *, node_id: str, cluster_id: str, faults: PluginFaults) -> None:
         self._path = path
-        self._node_id = node_id
-        self._why = ""
+        self._hello = messages.encode(
+            "hello", protocol=messages.PROTOCOL, sidecar=node_id, cluster=cluster_id
+        )
+        self._faults = faults
 
     async def connect(self) -> PluginConnection:
-        """See ``PluginDialer.connect``. Each other reason to wait is logged once."""
+        """See ``PluginDialer.connect``. Each reason to wait is counted, and logged once."""
         while True:
             try:
                 connection = await self._attempt()
-            except (PluginLost, OSError, TimeoutError) as error:
-                if (why := str(error) or repr(error)) != self._why:
-                    self._why = why
-                    _logger.info("plug-in not reached", socket=str(self._path), why=why)
-                await asyncio.sleep(PLUGIN_RETRY_MS / 1_000)
+            except PluginLost as error:
+                self._faults.note(error.fault, str(error))
+            except TimeoutError:
+                self._faults.note(PluginFault.SILENT, f"{self._path}: the plug-in does not greet")
+            except OSError as error:
+                self._faults.note(PluginFault.UNREACHABLE, f"{self._path}: {error.strerror}")
             else:
-                self._why = ""
+                self._faults.begin_anew()
                 return connection
+            await asyncio.sleep(PLUGIN_RETRY_MS / 1_000)
 
     async def _attempt(self) -> PluginConnection:
         # The limit is that of a line without its end.
@@ -50,9 +57,7 @@ class SocketPluginDialer:
             self._path, limit=PLUGIN_LINE_BYTES_MAX - 1
         )
         try:
-            writer.write(
-                messages.encode("hello", protocol=messages.PROTOCOL, sidecar=self._node_id)
-            )
+            writer.write(self._hello)
             async with timeout(PLUGIN_SILENCE_MS_MAX / 1_000):
                 greeting = messages.greeting_of(await _line(reader))
         except BaseException:
@@ -116,7 +121,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
         return await reader.readline()
     except ValueError:
         raise PluginLost(
-            f"the plug-in sent a message above {PLUGIN_LINE_BYTES_MAX} bytes"
+            f"the plug-in sent a message above {PLUGIN_LINE_BYTES_MAX} bytes", PluginFault.OVERSIZED
         ) from None
     except OSError as error:
-        raise PluginLost(f"the connection broke: {error}") from error
+        raise PluginLost(f"the connection broke: {error}", PluginFault.CLOSED) from error

@@ -1,6 +1,7 @@
 """The life of a sidecar: a session for as long as its stock broker runs.
 
 connect to the plug-in ──▶ session, steps, lookups ──▶ plug-in lost ──▶ goodbye ──▶ connect ...
+                              ▲ load, open topics, deletions
 
 A broker that dies, or is silent for ``PLUGIN_SILENCE_MS_MAX``, loses its session at once: the
 goodbye frees its topics for others. If this process dies, the broker manager notices by itself, and
@@ -9,25 +10,36 @@ the plug-in refuses all topics when the session's time-out has passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
 
+from brokers.domain.holding import Release
 from brokers.ports.plugin import (
+    AbsentReported,
+    DeletedReported,
     LoadMeasured,
     LookupRequest,
+    PluginAlive,
     PluginConnection,
     PluginDialer,
+    PluginFault,
+    PluginGreeting,
     PluginLost,
     Synced,
+    TopicsReported,
 )
 from brokers.ports.session import Clock, ManagerDialer
 from brokers.service.session.agent import BrokerAgent
+from brokers.service.sidecar.plugin_faults import PluginFaults
+from brokers.service.sidecar.stock_topics import StockTopics
 from brokers.service.sidecar.stock_units import StockUnits
 from brokers.service.sidecar.synced_dialer import PluginSync, SyncedDialer
+from brokers.service.sidecar.topic_removals import TopicRemovals
 from nextgen.kernel.governance.broker_load import BrokerLoad
-from nextgen.kernel.limits.stream import PLUGIN_SILENCE_MS_MAX
+from nextgen.kernel.limits.cluster import STORED_INTEGER_MAX
+from nextgen.kernel.limits.stream import PLUGIN_SILENCE_MS_MAX, PLUGIN_TOPICS_NAMED_MAX
 from nextgen.pulsar.metadata_commands import TopicDirectory
 from nextgen.tasks.first_to_end import run_until_first
 from nextgen.tasks.timeouts import timeout
@@ -63,6 +75,10 @@ class Sidecar:
         agent: BrokerAgent,
         directory: TopicDirectory,
         load: ReportedLoad,
+        topics: StockTopics,
+        removals: TopicRemovals,
+        faults: PluginFaults,
+        clock: Clock,
     ) -> None:
         """``managers`` returns what dials broker managers for a connected plug-in."""
         self._plugins = plugins
@@ -70,30 +86,46 @@ class Sidecar:
         self._agent = agent
         self._directory = directory
         self._load = load
-        self.plugins_lost = 0
-        """Connections to plug-ins that ended, by whatever side."""
+        self._topics = topics
+        self.removals = removals
+        self.faults = faults
+        self._clock = clock
+        self.greeting: PluginGreeting | None = None
+        """The broker that is commanded; None: none is connected."""
+
+    def __repr__(self) -> str:
+        return f"<Sidecar broker={self.greeting!r} {self.faults!r} {self._topics!r}>"
+
+    @property
+    def web_urls(self) -> str:
+        """Where the Admin REST of the broker is, "" while it is not connected."""
+        return "" if self.greeting is None else self.greeting.web
 
     async def run(self) -> None:
         """Keep sessions until cancelled, then end the present one cleanly."""
         while True:
             plugin = await self._plugins.connect()
+            self.greeting = plugin.greeting
             _logger.info("plug-in connected", greeting=repr(plugin.greeting))
             try:
                 await self._serve(plugin)
             except PluginLost as error:
-                self.plugins_lost += 1
-                _logger.warning("plug-in lost, its session ends", why=str(error))
+                self.faults.note(error.fault, f"{error}; its session ends")
             finally:
+                self.greeting = None
                 plugin.close()
 
     async def _serve(self, plugin: PluginConnection) -> None:
         """Keep a session until the plug-in is lost."""
-        sync = PluginSync(plugin)
+        sync = PluginSync(plugin, self._clock)
         units = StockUnits(plugin, self._directory)
+        self._topics.begin_anew()
         self._agent.use(SyncedDialer(self._managers(plugin), plugin, sync), units)
         try:
             # The agent says goodbye when it is cancelled.
-            await run_until_first(self._agent.run(), self._read(plugin, sync, units))
+            await run_until_first(
+                self._agent.run(), self._read(plugin, sync, units), self.removals.run()
+            )
         finally:
             await units.close()
 
@@ -103,7 +135,9 @@ class Sidecar:
                 async with timeout(PLUGIN_SILENCE_MS_MAX / 1_000):
                     message = await plugin.receive()
             except TimeoutError:
-                raise PluginLost(f"silent for {PLUGIN_SILENCE_MS_MAX} ms") from None
+                raise PluginLost(
+                    f"the plug-in is silent for {PLUGIN_SILENCE_MS_MAX} ms", PluginFault.SILENT
+                ) from None
             match message:
                 case LookupRequest():
                     units.look_up(message)
@@ -111,3 +145,33 @@ class Sidecar:
                     sync.confirmed(number)
                 case LoadMeasured(load):
                     self._load.take(load)
+                    self._close_strays(plugin)
+                case TopicsReported():
+                    self._topics.take(message)
+                case AbsentReported(topics):
+                    self.faults.note(
+                        PluginFault.ABSENT_TOPIC,
+                        f"Pulsar has no {_named(topics)}, and does not create what is looked up",
+                    )
+                case DeletedReported(topics):
+                    self.removals.add(topics)
+                case PluginAlive():
+                    sync.check()
+
+    def _close_strays(self, plugin: PluginConnection) -> None:
+        """Have the broker close what it should not have open. It acknowledges nothing there once
+        the owner has opened the topic: that is what ledgers are for (ADR 0178)."""
+        strays = self._topics.disobeyed()
+        if strays:
+            self.faults.note(
+                PluginFault.NOT_RELEASED,
+                f"the broker has {_named(strays)} open, not assigned to it; it is told again",
+            )
+        for name in strays:
+            plugin.release(Release("", "", name, STORED_INTEGER_MAX, "", 0, "", ""))
+
+
+def _named(topics: Sequence[str]) -> str:
+    shown = ", ".join(topics[:PLUGIN_TOPICS_NAMED_MAX])
+    more = len(topics) - PLUGIN_TOPICS_NAMED_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

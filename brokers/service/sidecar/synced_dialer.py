@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from brokers.domain.holding import Assignment, Holding
-from brokers.ports.plugin import PluginConnection
+from brokers.ports.plugin import PluginConnection, PluginFault, PluginLost
 from brokers.ports.session import (
+    Clock,
     DrainedUnit,
     FromManager,
     Greeting,
@@ -23,15 +25,23 @@ from brokers.ports.session import (
     SegmentTraffic,
 )
 from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.kernel.limits.stream import PLUGIN_CONFIRM_MS_MAX
+
+
+class _Pending(NamedTuple):
+    number: int
+    sent_at_ms: int
+    callback: Callable[[], None]
 
 
 class PluginSync:
     """Calls back once the plug-in has carried out everything that was sent before the call."""
 
-    def __init__(self, plugin: PluginConnection) -> None:
+    def __init__(self, plugin: PluginConnection, clock: Clock) -> None:
         self._plugin = plugin
+        self._clock = clock
         self._last = 0
-        self._pending: deque[tuple[int, Callable[[], None]]] = deque()
+        self._pending: deque[_Pending] = deque()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -39,14 +49,35 @@ class PluginSync:
     def after_all(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the plug-in has confirmed all that was sent to it so far."""
         self._last += 1
-        self._pending.append((self._last, callback))
+        self._pending.append(_Pending(self._last, self._clock(), callback))
         self._plugin.sync(self._last)
 
     def confirmed(self, number: int) -> None:
-        """Note that the plug-in has carried out everything up to this number."""
-        while self._pending and self._pending[0][0] <= number:
-            _, callback = self._pending.popleft()
-            callback()
+        """Note that the plug-in has carried out everything up to this number.
+
+        Raises:
+            PluginLost: It was not sent yet.
+        """
+        if number > self._last:
+            raise PluginLost(
+                f"the plug-in confirms {number}, the last that it was sent is {self._last}"
+            )
+        while self._pending and self._pending[0].number <= number:
+            self._pending.popleft().callback()
+
+    def check(self) -> None:
+        """Return if the plug-in confirms in time.
+
+        Raises:
+            PluginLost: It does not.
+        """
+        if self._pending:
+            waited_ms = self._clock() - self._pending[0].sent_at_ms
+            if waited_ms > PLUGIN_CONFIRM_MS_MAX:
+                raise PluginLost(
+                    f"the plug-in has confirmed nothing for {PLUGIN_CONFIRM_MS_MAX} ms",
+                    PluginFault.UNCONFIRMED,
+                )
 
 
 class SyncedDialer:

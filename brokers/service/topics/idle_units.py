@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import structlog
 
 from brokers.domain.holding import Assignment, Holding, UnitKey
-from brokers.service.topics.topic import Topic
 from nextgen.kernel.limits.placement import (
     IDLE_LOOK_MS,
     IDLE_LOOK_MS_MIN,
@@ -26,6 +26,19 @@ _UNITS_PER_STEP = 500
 """Units that are checked before the event loop runs other work: about a millisecond."""
 
 _logger = structlog.get_logger(__name__)
+
+
+class UsedTopic(Protocol):
+    """An open topic, whatever broker has it open."""
+
+    @property
+    def has_clients(self) -> bool: ...
+
+    @property
+    def is_usable(self) -> bool: ...
+
+    def idle_for_ms(self, now_ms: int) -> int:
+        """Return for how long nobody has used it, 0 if somebody does."""
 
 
 class IdleUnits:
@@ -40,7 +53,7 @@ class IdleUnits:
     def __init__(
         self,
         holding: Callable[[], Holding],
-        topic: Callable[[str], Topic | None],
+        topic: Callable[[str], UsedTopic | None],
         report: Callable[[Sequence[Assignment]], None],
         clock: Callable[[], int],
         *,

@@ -286,3 +286,33 @@ sends every 500 ms, so a pause of its garbage collector may last two seconds."""
 
 PLUGIN_RETRY_MS = 200
 """Pause before the socket of a broker that does not run is tried again."""
+
+PLUGIN_CONFIRM_MS_MAX = 10_000
+"""Longest time in which a plug-in confirms what it was sent. Behind it the broker is regarded as
+lost: who waits for its sync position waits for others of its topics too."""
+
+PLUGIN_OBEYS_MS = 10_000
+"""Time for which a stock broker may have a topic open that is not assigned to it: two reports of
+it, and the closing of a ledger. A topic of an earlier session is looked up in that time."""
+
+PLUGIN_OPEN_TOPICS_MAX = 1_000_000
+"""Open topics of one stock broker that the sidecar knows of, some 200 bytes each. A broker that
+reports more has lost its way."""
+
+PLUGIN_TOPICS_NAMED_MAX = 3
+"""Topics that one line of a log names: the rest is a number."""
+
+PLUGIN_REMOVALS_MAX = 10_000
+"""Topics that Pulsar deleted and that are still to be removed from the inventory: those of a
+namespace that is deleted. More of them stay in the inventory, and a line of the log says so."""
+
+PLUGIN_REMOVALS_AT_ONCE = 8
+"""Of these, removed at a time: some hundred a second. Each costs two requests to a shard."""
+
+PLUGIN_REMOVAL_ATTEMPTS_MAX = 25
+"""Attempts to remove such a topic, some ten seconds with an election in between. Later Pulsar may
+have another topic of its name."""
+
+NODE_ID_LOST_MS = 1_000
+"""Pause of a sidecar whose session was ended by its manager, before it begins another one: until
+then it has heard whether another process uses its node id."""

@@ -16,6 +16,8 @@ from brokers.adapters.metrics import BrokerCollector
 from brokers.domain.position import Position, ledger_id_of
 from brokers.domain.schemas.schema import version_bytes
 from brokers.ports.ledger import StorageFailed
+from brokers.ports.plugin import PluginFault
+from brokers.service.sidecar.plugin_faults import PluginFaults
 from brokers.service.traffic import LATENCY_BOUNDS_S, Latency
 from nextgen.kernel.governance.broker_load import Rates
 from nextgen.kernel.limits.pulsar import TOPIC_STATS_NAMES_MAX
@@ -243,6 +245,25 @@ async def test_a_broker_without_clients_has_the_agents_metrics_only(world: Broke
 
     assert registry.get_sample_value("nextgen_broker_units") == 0
     assert registry.get_sample_value("nextgen_broker_producers") is None
+    assert registry.get_sample_value("nextgen_broker_plugin_connected") == 0
+
+
+async def test_metrics_of_a_sidecar_say_what_is_wrong_with_its_broker(world: BrokerWorld):
+    faults = PluginFaults()
+    faults.note(PluginFault.SECOND_SIDECAR, "broker-7 commands it")
+    sidecar: Any = SimpleNamespace(
+        greeting=object(), faults=faults, removals=SimpleNamespace(removed=4)
+    )
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(world.broker().agent, None, None, sidecar))
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"nextgen_broker_{name}", labels)
+
+    assert value("plugin_connected") == 1
+    assert value("stock_topics_removed_total") == 4
+    counts = {each: value("stock_faults_total", kind=each.value) for each in PluginFault}
+    assert counts == dict.fromkeys(PluginFault, 0) | {PluginFault.SECOND_SIDECAR: 1}
 
 
 def test_a_latency_falls_into_the_bucket_that_it_fits():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -19,12 +20,16 @@ from brokers.adapters.plugin.messages import (
 )
 from brokers.domain.holding import Assignment, Release, TopicMetadata
 from brokers.ports.plugin import (
+    AbsentReported,
+    DeletedReported,
     LoadMeasured,
     LookupRequest,
     PluginAlive,
+    PluginFault,
     PluginGreeting,
     PluginLost,
     Synced,
+    TopicsReported,
 )
 from nextgen.kernel.governance.broker_load import BrokerLoad, Rates, UnitLoad
 from nextgen.pulsar.metadata_commands import Located
@@ -35,6 +40,9 @@ HELLO = {
     "protocol": PROTOCOL,
     "broker": "b1:8080",
     "urls": "pulsar://b1:6650",
+    "web": "http://b1:8080",
+    "plugin": "0.1.0",
+    "built_for": "5.0.0-M1",
     "version": "5.0.0-M1",
 }
 RATES = {"messages_in": 3.0, "messages_out": 6, "bytes_in": 300.0, "bytes_out": 600}
@@ -51,6 +59,7 @@ LOAD = {
     **RATES,
     "busiest": [{"topic": TOPIC, "producers": 1, "consumers": 2, **RATES}],
 }
+TOPICS = {"kind": "topics", "first": False, "last": True, "used": [], "unused": [], "closed": []}
 
 
 def line(fields: object) -> bytes:
@@ -58,18 +67,61 @@ def line(fields: object) -> bytes:
 
 
 def test_a_greeting_says_which_broker_it_is() -> None:
-    assert greeting_of(line(HELLO)) == PluginGreeting("b1:8080", "pulsar://b1:6650", "5.0.0-M1")
+    assert greeting_of(line(HELLO)) == PluginGreeting(
+        "b1:8080", "pulsar://b1:6650", "5.0.0-M1", "http://b1:8080"
+    )
 
 
-@pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL + 1, None, "1"])
-def test_a_plugin_of_another_release_is_turned_away(protocol: object) -> None:
-    with pytest.raises(PluginLost, match="speaks protocol"):
-        greeting_of(line(HELLO | {"protocol": protocol}))
+@pytest.mark.parametrize(
+    ("greeting", "fault", "why"),
+    [
+        (HELLO | {"protocol": PROTOCOL - 1}, PluginFault.OTHER_PROTOCOL, "speaks protocol 1,"),
+        (HELLO | {"protocol": PROTOCOL + 1}, PluginFault.OTHER_PROTOCOL, "speaks protocol 3,"),
+        (HELLO | {"protocol": None}, PluginFault.OTHER_PROTOCOL, "speaks protocol None"),
+        (HELLO | {"protocol": "2"}, PluginFault.OTHER_PROTOCOL, "speaks protocol '2'"),
+        (
+            HELLO | {"version": "5.0.0"},
+            PluginFault.OTHER_RELEASE,
+            "plug-in 0.1.0 is for Apache Pulsar 5.0.0-M1, the broker is of 5.0.0:",
+        ),
+        (
+            {"kind": "busy", "sidecar": "broker-7"},
+            PluginFault.SECOND_SIDECAR,
+            "broker-7 commands it",
+        ),
+        ({"kind": "bye", "why": "the broker stops"}, PluginFault.REFUSED, "the broker stops"),
+        ({"kind": "alive"}, PluginFault.MALFORMED, "did not greet first"),
+        (HELLO | {"web": 7}, PluginFault.MALFORMED, "web as 7"),
+    ],
+)
+def test_a_greeting_that_is_not_taken_says_what_is_wrong(
+    greeting: object, fault: PluginFault, why: str
+) -> None:
+    with pytest.raises(PluginLost, match=re.escape(why)) as raised:
+        greeting_of(line(greeting))
+    assert raised.value.fault is fault
 
 
-def test_a_second_sidecar_learns_who_commands_the_broker() -> None:
-    with pytest.raises(PluginLost, match="broker-7 commands it"):
-        greeting_of(line({"kind": "busy", "sidecar": "broker-7"}))
+def test_fields_that_are_not_known_are_ignored() -> None:
+    assert greeting_of(line(HELLO | {"later": {}})) == greeting_of(line(HELLO))
+    assert decode(line({"kind": "synced", "number": 9, "later": [1]})) == Synced(9)
+
+
+@pytest.mark.parametrize(
+    ("given_line", "fault"),
+    [
+        (b"", PluginFault.CLOSED),
+        (line({"kind": "alive"})[:-1], PluginFault.CLOSED),
+        (line({"kind": "bye", "why": "it does not read"}), PluginFault.REFUSED),
+        (line({"kind": "later"}), PluginFault.MALFORMED),
+        (line({"kind": "x" * 100_000}), PluginFault.MALFORMED),
+    ],
+)
+def test_what_ends_a_connection_is_of_a_kind(given_line: bytes, fault: PluginFault) -> None:
+    with pytest.raises(PluginLost) as raised:
+        decode(given_line)
+    assert raised.value.fault is fault
+    assert len(str(raised.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -78,6 +130,12 @@ def test_a_second_sidecar_learns_who_commands_the_broker() -> None:
         ({"kind": "alive"}, PluginAlive()),
         ({"kind": "lookup", "number": 7, "topic": TOPIC}, LookupRequest(7, TOPIC)),
         ({"kind": "synced", "number": 9}, Synced(9)),
+        (
+            TOPICS | {"used": [TOPIC], "closed": ["persistent://a/b/c"]},
+            TopicsReported(False, True, [TOPIC], [], ["persistent://a/b/c"]),
+        ),
+        ({"kind": "absent", "topics": [TOPIC]}, AbsentReported([TOPIC])),
+        ({"kind": "deleted", "topics": [TOPIC]}, DeletedReported([TOPIC])),
         (
             LOAD,
             LoadMeasured(
@@ -116,7 +174,12 @@ def test_messages_of_the_plugin(fields: object, message: object) -> None:
         line({"kind": "lookup", "number": True, "topic": TOPIC}),
         line({"kind": "lookup", "number": 7}),
         line({"kind": "synced", "number": -1}),
+        line({"kind": "topics", "used": [], "unused": []}),
+        line(TOPICS | {"used": [7]}),
+        line({"kind": "absent", "topics": TOPIC}),
+        line({"kind": "bye"}),
         line(LOAD | {"cpu_fraction": -1}),
+        line(LOAD | {"cpu_fraction": 10**400}),
         line(LOAD | {"cpu_fraction": float("nan")}),
         line(LOAD | {"busiest": {}}),
         line(LOAD | {"busiest": [7]}),

@@ -13,13 +13,27 @@ import pytest
 
 from brokers.adapters.plugin.messages import PROTOCOL, encode
 from brokers.adapters.plugin.socket_plugin import SocketPluginDialer
-from brokers.ports.plugin import LookupRequest, PluginConnection, PluginLost
+from brokers.ports.plugin import LookupRequest, PluginConnection, PluginFault, PluginLost
+from brokers.service.sidecar.plugin_faults import PluginFaults
 from nextgen.kernel.limits.stream import PLUGIN_LINE_BYTES_MAX, PLUGIN_UNSENT_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 
 HELLO = encode(
-    "hello", protocol=PROTOCOL, broker="b1:8080", urls="pulsar://b1:6650", version="5.0.0-M1"
+    "hello",
+    protocol=PROTOCOL,
+    broker="b1:8080",
+    urls="pulsar://b1:6650",
+    web="http://b1:8080",
+    plugin="0.1.0",
+    built_for="5.0.0-M1",
+    version="5.0.0-M1",
 )
+
+
+def dialer(path: Path, faults: PluginFaults | None = None) -> SocketPluginDialer:
+    return SocketPluginDialer(
+        path, node_id="broker-1", cluster_id="c", faults=faults or PluginFaults()
+    )
 
 
 class Broker:
@@ -63,7 +77,7 @@ async def connected(
     broker = Broker(*greetings)
     async with broker.listening(path):
         async with timeout(10):
-            plugin = await SocketPluginDialer(path, "broker-1").connect()
+            plugin = await dialer(path).connect()
         while not broker.connected.empty():
             reader, writer = broker.connected.get_nowait()
         try:
@@ -82,24 +96,31 @@ async def test_both_sides_greet_and_messages_go_both_ways(path: Path) -> None:
         assert await plugin.receive() == LookupRequest(7, "persistent://a/b/c")
         told = [json.loads(await reader.readline()) for _ in range(2)]
         assert told == [
-            {"kind": "hello", "protocol": PROTOCOL, "sidecar": "broker-1"},
+            {"kind": "hello", "protocol": PROTOCOL, "sidecar": "broker-1", "cluster": "c"},
             {"kind": "session", "id": "s-1", "epoch": 3, "ttl_ms": 3_000},
         ]
 
 
 async def test_a_sidecar_waits_while_another_one_commands_the_broker(path: Path) -> None:
-    busy = encode("busy", sidecar="broker-7")
-    async with connected(path, busy, busy) as (plugin, _reader, _writer):
+    busy, faults = encode("busy", sidecar="broker-7"), PluginFaults()
+    async with Broker(busy, busy).listening(path), timeout(10):
+        plugin = await dialer(path, faults).connect()
         assert plugin.greeting.broker == "b1:8080"
+        plugin.close()
+
+    assert faults.counts == {PluginFault.SECOND_SIDECAR: 2}
 
 
 async def test_a_sidecar_waits_until_its_broker_runs(path: Path) -> None:
-    dialing = asyncio.create_task(SocketPluginDialer(path, "broker-1").connect())
+    faults = PluginFaults()
+    dialing = asyncio.create_task(dialer(path, faults).connect())
     await asyncio.sleep(0)
     async with Broker().listening(path), timeout(10):
         plugin = await dialing
         assert plugin.greeting.version == "5.0.0-M1"
         plugin.close()
+
+    assert set(faults.counts) == {PluginFault.UNREACHABLE}
 
 
 async def test_the_end_of_the_broker_ends_the_connection(path: Path) -> None:
@@ -117,8 +138,9 @@ async def test_plugin_line_bytes_max(path: Path, over: int, is_lost: bool) -> No
     async with connected(path) as (plugin, _reader, writer):
         writer.write(start + padding + end)
         if is_lost:
-            with pytest.raises(PluginLost, match="above"):
+            with pytest.raises(PluginLost, match="above") as raised:
                 await plugin.receive()
+            assert raised.value.fault is PluginFault.OVERSIZED
         else:
             await plugin.receive()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -12,12 +12,17 @@ import pytest
 from brokers.domain.holding import Assignment, Holding, Release, TopicMetadata
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.plugin import (
+    AbsentReported,
+    DeletedReported,
     FromPlugin,
     LoadMeasured,
     LookupRequest,
+    PluginAlive,
+    PluginFault,
     PluginGreeting,
     PluginLost,
     Synced,
+    TopicsReported,
 )
 from brokers.ports.session import (
     DrainedUnit,
@@ -31,9 +36,17 @@ from brokers.ports.session import (
 )
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.sidecar import stock_units as stock_units_module
+from brokers.service.sidecar.plugin_faults import PluginFaults
 from brokers.service.sidecar.sidecar import ReportedLoad, Sidecar
+from brokers.service.sidecar.stock_topics import StockTopics
+from brokers.service.sidecar.topic_removals import TopicRemovals
 from nextgen.kernel.errors import Refused, Unavailable
 from nextgen.kernel.governance.broker_load import BrokerLoad
+from nextgen.kernel.limits.stream import (
+    PLUGIN_CONFIRM_MS_MAX,
+    PLUGIN_OBEYS_MS,
+    PLUGIN_TOPICS_NAMED_MAX,
+)
 from nextgen.kernel.routing.names import TopicName
 from nextgen.pulsar.metadata_commands import Located
 from nextgen.tasks.timeouts import timeout
@@ -180,9 +193,15 @@ class World:
     def __init__(self, *plugins: FakePlugin) -> None:
         self.manager = FakeManager()
         self.directory = FakeDirectory()
+        self.now_ms = 0
+        self.faults = PluginFaults()
+        self.removed: list[str] = []
         load = ReportedLoad(lambda: 1_000)
         self.agent = BrokerAgent(
             dialer=self.manager, locator=self.manager, load_meter=load, clock=lambda: 0
+        )
+        self.topics = StockTopics(
+            lambda: self.agent.session.holding, lambda: self.now_ms, lambda: 0
         )
         self.sidecar = Sidecar(
             plugins=FakePlugins(*plugins),
@@ -190,7 +209,20 @@ class World:
             agent=self.agent,
             directory=self.directory,  # type: ignore[arg-type]
             load=load,
+            topics=self.topics,
+            removals=TopicRemovals(self),
+            faults=self.faults,
+            clock=lambda: self.now_ms,
         )
+
+    async def remove(self, name: TopicName) -> bool:
+        self.removed.append(name.text)
+        return True
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with timeout(5):
+            while not is_so():
+                await asyncio.sleep(0.001)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -259,13 +291,13 @@ async def test_a_broker_that_dies_loses_its_session_at_once(plugin: FakePlugin) 
         world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
         await plugin.until("sync", 1)
 
-        plugin.arrivals.put_nowait(PluginLost("it closed the connection"))
+        plugin.arrivals.put_nowait(PluginLost("it closed the connection", PluginFault.CLOSED))
         await second.until("session", "s-2", 2, 3_000)
 
         assert world.manager.goodbyes == 1
         assert plugin.is_closed
         assert world.agent.units_held == 0
-        assert world.sidecar.plugins_lost == 1
+        assert world.faults.counts == {PluginFault.CLOSED: 1}
 
 
 async def test_what_the_first_plugin_confirms_late_is_not_reported(plugin: FakePlugin) -> None:
@@ -336,3 +368,78 @@ async def test_the_load_that_the_plugin_measured_goes_with_a_heartbeat(plugin: F
 
     assert [load().measured_at_ms, load().measured_at_ms] == [1_000, 1_001]
     assert load().connections == 4
+
+
+async def test_a_broker_that_does_not_confirm_loses_its_session(plugin: FakePlugin) -> None:
+    second = FakePlugin()
+    world = World(plugin, second)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
+        await plugin.until("sync", 1)
+        world.now_ms = PLUGIN_CONFIRM_MS_MAX + 1
+        plugin.arrivals.put_nowait(PluginAlive())
+        await second.until("session", "s-2", 2, 3_000)
+
+        assert world.faults.counts == {PluginFault.UNCONFIRMED: 1}
+        assert world.manager.goodbyes == 1
+
+
+async def test_a_broker_that_confirms_what_it_was_not_sent_loses_its_session(
+    plugin: FakePlugin,
+) -> None:
+    second = FakePlugin()
+    world = World(plugin, second)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        plugin.arrivals.put_nowait(Synced(99))
+        await second.until("session", "s-2", 2, 3_000)
+
+    assert world.faults.counts == {PluginFault.MALFORMED: 1}
+
+
+async def test_a_broker_that_has_a_released_topic_open_is_told_again(plugin: FakePlugin) -> None:
+    world = World(plugin)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        world.manager.arrivals.put_nowait(
+            Delivered([Delivery(1, ASSIGNMENT), Delivery(2, RELEASE)], 0)
+        )
+        await plugin.until("release", TOPIC, "pulsar://b2:6650")
+        plugin.arrivals.put_nowait(TopicsReported(True, True, used=[TOPIC]))
+        plugin.arrivals.put_nowait(LoadMeasured(BrokerLoad()))
+        await world.until(lambda: len(world.topics) == 1 and plugin.arrivals.empty())
+        assert ("release", TOPIC, "") not in plugin.calls
+        world.now_ms = PLUGIN_OBEYS_MS
+        plugin.arrivals.put_nowait(LoadMeasured(BrokerLoad()))
+        await plugin.until("release", TOPIC, "")
+
+        assert world.faults.counts == {PluginFault.NOT_RELEASED: 1}
+        assert world.agent.is_registered
+
+
+async def test_what_pulsar_does_not_have_is_noted_and_what_it_deleted_is_removed(
+    plugin: FakePlugin,
+) -> None:
+    world = World(plugin)
+    async with world.running():
+        plugin.arrivals.put_nowait(AbsentReported([TOPIC]))
+        plugin.arrivals.put_nowait(DeletedReported([TOPIC]))
+        await world.until(lambda: world.removed == [TOPIC])
+
+        assert world.faults.counts == {PluginFault.ABSENT_TOPIC: 1}
+        assert world.agent.is_registered
+
+
+@pytest.mark.parametrize(("over", "shown"), [(0, False), (1, True)])
+async def test_plugin_topics_named_max(plugin: FakePlugin, over: int, shown: bool) -> None:
+    world = World(plugin)
+    names = [f"persistent://acme/orders/{n}" for n in range(PLUGIN_TOPICS_NAMED_MAX + over)]
+    noted: list[str] = []
+    world.faults.note = lambda _fault, why: noted.append(why)  # type: ignore[method-assign]
+    async with world.running():
+        plugin.arrivals.put_nowait(AbsentReported(names))
+        await world.until(lambda: len(noted) == 1)
+
+    assert ("and 1 more" in noted[0]) is shown
+    assert names[0] in noted[0]

@@ -1,6 +1,7 @@
 package nextgen.pulsar.loadmanager;
 
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongSupplier;
 
@@ -15,6 +16,8 @@ final class Assignments {
     private final LongSupplier clockMs;
     private final Map<String, Long> epochs = new ConcurrentHashMap<>();
     private String session = "";
+    private String node = "";
+    private long sessionEpoch;
     private long ttlMs;
     private volatile long validUntilMs = Long.MIN_VALUE;
 
@@ -22,13 +25,26 @@ final class Assignments {
         this.clockMs = clockMs;
     }
 
-    /** Begin a session or continue it; return whether it is another one, so that all is void. */
-    synchronized boolean begin(String sessionId, long sessionTtlMs) {
+    /**
+     * Begin a session or continue it; return whether it is another one, so that all is void.
+     *
+     * <p>Epochs of sessions grow with each session of a node, so an earlier one than the latest that
+     * was announced has been replaced. Another node's are others.
+     *
+     * @throws StaleSession if it has been replaced
+     */
+    synchronized boolean begin(String ofNode, String sessionId, long epoch, long sessionTtlMs) {
         boolean isAnother = !sessionId.equals(session);
+        if (ofNode.equals(node) && (epoch < sessionEpoch || isAnother && epoch == sessionEpoch)) {
+            throw new StaleSession("session " + sessionId + " of " + ofNode + " in epoch " + epoch
+                    + " is over: epoch " + sessionEpoch + " has begun");
+        }
         if (isAnother) {
             epochs.clear();
             session = sessionId;
         }
+        node = ofNode;
+        sessionEpoch = epoch;
         ttlMs = sessionTtlMs;
         validUntilMs = clockMs.getAsLong() + sessionTtlMs;
         return isAnother;
@@ -55,6 +71,11 @@ final class Assignments {
     /** Take a topic away, unless it was assigned again in a later epoch; return whether it is gone. */
     boolean release(String topic, long epoch) {
         return epochs.computeIfPresent(topic, (name, held) -> held > epoch ? held : null) == null;
+    }
+
+    /** Return the topics of the session, as they are while they are read. */
+    Set<String> topics() {
+        return epochs.keySet();
     }
 
     /** Return whether the session has ended by time. */

@@ -1,6 +1,7 @@
 package nextgen.pulsar.loadmanager;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -9,9 +10,13 @@ import java.io.IOException;
 /** The messages of the sidecar's socket: one JSON object a line, whose "kind" says what it is. */
 final class Messages {
     /** Raised when a message changes its meaning. Both sides must have the same. */
-    static final int PROTOCOL = 1;
+    static final int PROTOCOL = 2;
 
-    private static final ObjectMapper JSON = new ObjectMapper();
+    /** One message, its end included: as much as the sidecar takes. */
+    static final int LINE_BYTES_MAX = 1024 * 1024;
+
+    private static final ObjectMapper JSON =
+            new ObjectMapper().enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
     private Messages() {
     }
@@ -46,10 +51,18 @@ final class Messages {
     }
 
     static long number(JsonNode message, String field) throws IOException {
+        return number(message, field, Long.MAX_VALUE);
+    }
+
+    static long number(JsonNode message, String field, long most) throws IOException {
         JsonNode value = message.get(field);
-        if (value == null || !value.isIntegralNumber()) {
+        if (value == null || !value.isIntegralNumber() || !value.canConvertToLong()) {
             throw new IOException("the sidecar sent no " + field);
         }
-        return value.asLong();
+        long number = value.asLong();
+        if (number < 0 || number > most) {
+            throw new IOException("the sidecar sent " + field + " as " + number + ", it is 0 to " + most);
+        }
+        return number;
     }
 }

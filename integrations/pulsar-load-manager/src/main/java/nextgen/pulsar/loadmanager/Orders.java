@@ -2,8 +2,12 @@ package nextgen.pulsar.loadmanager;
 
 /** What the sidecar tells the broker to do. Called by one thread, in the order of the messages. */
 interface Orders {
-    /** A session began, or the present one continues: topics of any other session are void. */
-    void session(String sessionId, long ttlMs);
+    /**
+     * A session of a node began, or the present one continues: topics of any other session are void.
+     *
+     * @throws StaleSession if a later session of that node was announced before
+     */
+    void session(String node, String sessionId, long epoch, long ttlMs);
 
     /** The session's manager was heard from. */
     void alive();

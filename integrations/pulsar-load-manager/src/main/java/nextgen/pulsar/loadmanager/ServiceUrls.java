@@ -51,7 +51,8 @@ record ServiceUrls(String plain, String tls) {
                 || tls != null && tls.equals(broker.pulsarServiceUrlTls());
     }
 
-    private static String joined(Object plain, Object tls) {
+    /** Return one text for two URLs; null: there is none. */
+    static String joined(Object plain, Object tls) {
         if (plain == null || tls == null) {
             return plain == null ? tls == null ? "" : tls.toString() : plain.toString();
         }

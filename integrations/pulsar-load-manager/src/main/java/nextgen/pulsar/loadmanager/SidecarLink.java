@@ -2,12 +2,10 @@ package nextgen.pulsar.loadmanager;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
 import java.io.IOException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
-import java.nio.channels.Channels;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
@@ -35,10 +33,16 @@ final class SidecarLink implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SidecarLink.class);
     private static final int UNSENT_MESSAGES_MAX = 20_000;
     private static final long LOOKUP_TIMEOUT_MS = 10_000;
+    private static final long GREETING_TIMEOUT_MS = 10_000;
+    private static final long BYE_TIMEOUT_MS = 1_000;
+    private static final long TTL_MS_MAX = 600_000;
+    private static final int SHOWN_CHARACTERS_MAX = 80;
+    private static final String NO_MORE = "";
 
     private final Path path;
     private final Orders orders;
     private final Supplier<ObjectNode> greeting;
+    private final long greetingTimeoutMs;
     private final ServerSocketChannel server;
     private final Map<Long, CompletableFuture<Located>> lookups = new ConcurrentHashMap<>();
     private final AtomicLong lastLookup = new AtomicLong();
@@ -46,6 +50,12 @@ final class SidecarLink implements AutoCloseable {
     private volatile boolean closed;
 
     SidecarLink(Path path, Orders orders, Supplier<ObjectNode> greeting) throws IOException {
+        this(path, orders, greeting, GREETING_TIMEOUT_MS);
+    }
+
+    SidecarLink(Path path, Orders orders, Supplier<ObjectNode> greeting, long greetingTimeoutMs)
+            throws IOException {
+        this.greetingTimeoutMs = greetingTimeoutMs;
         this.path = path;
         this.orders = orders;
         this.greeting = greeting;
@@ -99,13 +109,9 @@ final class SidecarLink implements AutoCloseable {
                     connected = new Connection(channel);
                     connected.begin();
                 } else {
-                    LOG.warn("another sidecar wants to command this broker and is turned away, "
-                            + "commanding: {}", present.sidecar);
-                    channel.write(ByteBuffer.wrap(Messages.line(Messages.message("busy")
-                            .put("sidecar", present.sidecar)).getBytes(StandardCharsets.UTF_8)));
-                    channel.close();
+                    present.turnAway(channel);
                 }
-            } catch (IOException e) {
+            } catch (IOException | RuntimeException e) {
                 if (!closed) {
                     LOG.warn("a sidecar could not be accepted: {}", e.toString());
                 }
@@ -124,6 +130,8 @@ final class SidecarLink implements AutoCloseable {
         private final SocketChannel channel;
         private final BlockingQueue<String> unsent = new ArrayBlockingQueue<>(UNSENT_MESSAGES_MAX);
         private volatile String sidecar = "";
+        private volatile String node = "";
+        private boolean hasTurnedAway;
 
         private Connection(SocketChannel channel) {
             this.channel = channel;
@@ -132,7 +140,30 @@ final class SidecarLink implements AutoCloseable {
         private void begin() {
             daemon("nextgen-write", this::write);
             daemon("nextgen-read", this::read);
-            send(greeting.get().put("kind", "hello").put("protocol", Messages.PROTOCOL));
+            try {
+                send(greeting.get().put("kind", "hello").put("protocol", Messages.PROTOCOL));
+            } catch (RuntimeException e) {
+                end("this broker cannot greet yet: " + e);
+            }
+            // Whoever opens the socket and says nothing keeps the sidecar out.
+            CompletableFuture.delayedExecutor(greetingTimeoutMs, TimeUnit.MILLISECONDS)
+                    .execute(() -> {
+                        if (node.isEmpty()) {
+                            end("it did not greet");
+                        }
+                    });
+        }
+
+        /** Close the connection of another sidecar. It repeats itself, this logs it once. */
+        private void turnAway(SocketChannel another) throws IOException {
+            if (!hasTurnedAway) {
+                hasTurnedAway = true;
+                LOG.warn("another sidecar wants to command this broker and is turned away, "
+                        + "commanding: {}", sidecar);
+            }
+            another.write(ByteBuffer.wrap(Messages.line(Messages.message("busy")
+                    .put("sidecar", sidecar)).getBytes(StandardCharsets.UTF_8)));
+            another.close();
         }
 
         private boolean send(ObjectNode message) {
@@ -145,8 +176,8 @@ final class SidecarLink implements AutoCloseable {
 
         private void write() {
             try {
-                while (channel.isOpen()) {
-                    ByteBuffer bytes = ByteBuffer.wrap(unsent.take().getBytes(StandardCharsets.UTF_8));
+                for (String line = unsent.take(); !line.equals(NO_MORE); line = unsent.take()) {
+                    ByteBuffer bytes = ByteBuffer.wrap(line.getBytes(StandardCharsets.UTF_8));
                     while (bytes.hasRemaining()) {
                         channel.write(bytes);
                     }
@@ -156,26 +187,32 @@ final class SidecarLink implements AutoCloseable {
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
             }
+            close(channel);
         }
 
         private void read() {
             String why = "it closed the connection";
-            try (BufferedReader lines = new BufferedReader(
-                    Channels.newReader(channel, StandardCharsets.UTF_8))) {
-                for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            BoundedLines lines = new BoundedLines(channel, Messages.LINE_BYTES_MAX);
+            try {
+                for (String line = lines.next(); line != null && connected == this; line = lines.next()) {
                     take(Messages.parse(line));
                 }
             } catch (IOException | RuntimeException e) {
-                why = e.toString();
+                why = e.getMessage() == null ? e.toString() : e.getMessage();
             }
             end(why);
         }
 
         private void take(JsonNode message) throws IOException {
-            switch (Messages.text(message, "kind")) {
+            String kind = Messages.text(message, "kind");
+            if (node.isEmpty() != kind.equals("hello")) {
+                throw new IOException("the sidecar greets first, and once");
+            }
+            switch (kind) {
                 case "hello" -> greeted(message);
-                case "session" -> orders.session(
-                        Messages.text(message, "id"), Messages.number(message, "ttl_ms"));
+                case "session" -> orders.session(node,
+                        Messages.text(message, "id"), Messages.number(message, "epoch"),
+                        Messages.number(message, "ttl_ms", TTL_MS_MAX));
                 case "alive" -> orders.alive();
                 case "assign" -> orders.assign(
                         Messages.text(message, "topic"), Messages.number(message, "epoch"));
@@ -190,7 +227,8 @@ final class SidecarLink implements AutoCloseable {
                 case "refused" -> answer(message).completeExceptionally(new LookupRefused(
                         Messages.text(message, "code"), Messages.text(message, "message"),
                         message.path("final").asBoolean()));
-                default -> throw new IOException("the sidecar sent a message of an unknown kind");
+                default -> throw new IOException(
+                        "the sidecar sent a message of an unknown kind, " + shown(kind));
             }
         }
 
@@ -200,8 +238,10 @@ final class SidecarLink implements AutoCloseable {
                 throw new IOException("the sidecar speaks protocol " + protocol + ", this plug-in "
                         + Messages.PROTOCOL + ": install both of one release");
             }
+            String cluster = Messages.text(message, "cluster");
             sidecar = Messages.text(message, "sidecar");
-            LOG.info("sidecar {} commands this broker", sidecar);
+            node = sidecar + " of " + cluster;
+            LOG.info("sidecar {} commands this broker", node);
         }
 
         private CompletableFuture<Located> answer(JsonNode message) throws IOException {
@@ -216,14 +256,26 @@ final class SidecarLink implements AutoCloseable {
             }
             connected = null;
             LOG.warn("sidecar {} is gone: {}; its session goes on until it times out", sidecar, why);
-            try {
-                channel.close();
-            } catch (IOException e) {
-                LOG.debug("closing the sidecar's connection: {}", e.toString());
-            }
-            unsent.offer("\n");
+            // The reason goes to the sidecar too, whose metrics count it.
+            unsent.clear();
+            unsent.offer(Messages.line(Messages.message("bye").put("why", why)));
+            unsent.offer(NO_MORE);
+            CompletableFuture.delayedExecutor(BYE_TIMEOUT_MS, TimeUnit.MILLISECONDS)
+                    .execute(() -> close(channel));
             IOException gone = new IOException("the sidecar is gone");
             lookups.values().forEach(each -> each.completeExceptionally(gone));
+        }
+    }
+
+    private static String shown(String text) {
+        return text.length() <= SHOWN_CHARACTERS_MAX ? text : text.substring(0, SHOWN_CHARACTERS_MAX);
+    }
+
+    private static void close(SocketChannel channel) {
+        try {
+            channel.close();
+        } catch (IOException e) {
+            LOG.debug("closing the sidecar's connection: {}", e.toString());
         }
     }
 }

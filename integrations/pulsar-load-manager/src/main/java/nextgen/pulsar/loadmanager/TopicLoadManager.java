@@ -38,19 +38,22 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
 
     private static final Logger LOG = LoggerFactory.getLogger(TopicLoadManager.class);
     private static final long TICK_MS = 500;
+    private static final long MEASURE_MS = 5_000;
 
     private final Assignments assignments =
             new Assignments(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
-    private final ScheduledExecutorService ticking =
-            Executors.newSingleThreadScheduledExecutor(work -> {
-                Thread thread = new Thread(work, "nextgen-tick");
-                thread.setDaemon(true);
-                return thread;
-            });
+    private final ScheduledExecutorService ticking = thread("nextgen-tick");
+    private final ScheduledExecutorService measuring = thread("nextgen-measure");
+    private final TopicUses uses = new TopicUses();
+    private final AbsentTopics absent = new AbsentTopics(this::canBeOpened);
+    private final DeletedTopics deleted = new DeletedTopics(this::reportsEndOf, this::existsInPulsar);
     private PulsarService pulsar;
+    private Release release;
     private SidecarLink sidecar;
     private TopicMover mover;
     private LoadReport load;
+    private volatile boolean hasNewSession;
+    private CompletableFuture<?> looking = CompletableFuture.completedFuture(null);
     private volatile long tickedAt;
     private volatile boolean hadSession;
 
@@ -67,12 +70,21 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         if (path == null) {
             throw new PulsarServerException(SOCKET + " is missing in the broker's configuration");
         }
+        try {
+            release = Release.installed();
+        } catch (IOException e) {
+            throw new PulsarServerException(e);
+        }
         pulsar.runWhenReadyForIncomingRequests(() -> listen(Path.of(path.toString())));
     }
 
     private void listen(Path path) {
         mover = new TopicMover(pulsar.getBrokerService());
-        load = new LoadReport(pulsar, this::isPlacedByTopic);
+        load = new LoadReport(pulsar.getBrokerService(), this::isPlacedByTopic);
+        pulsar.getLocalMetadataStore().registerListener(deleted);
+        if (pulsar.getConfigurationMetadataStore() != pulsar.getLocalMetadataStore()) {
+            pulsar.getConfigurationMetadataStore().registerListener(deleted);
+        }
         try {
             sidecar = new SidecarLink(path, this, this::greeting);
         } catch (IOException e) {
@@ -82,6 +94,8 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         tickedAt = System.nanoTime();
         // Not Pulsar's executor of load managers, whose only thread waits for system topics at times.
         ticking.scheduleWithFixedDelay(this::tick, TICK_MS, TICK_MS, TimeUnit.MILLISECONDS);
+        // Not between two ticks, whose absence would end the session.
+        measuring.scheduleWithFixedDelay(this::report, 0, MEASURE_MS, TimeUnit.MILLISECONDS);
     }
 
     @Override
@@ -147,9 +161,11 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     // The sidecar orders --------------------------------------------------------------------
 
     @Override
-    public void session(String sessionId, long ttlMs) {
+    public void session(String node, String sessionId, long epoch, long ttlMs) {
+        boolean isAnother = assignments.begin(node, sessionId, epoch, ttlMs);
         hadSession = true;
-        if (assignments.begin(sessionId, ttlMs)) {
+        if (isAnother) {
+            hasNewSession = true;
             LOG.info("session {} began, topics of earlier ones are looked up", sessionId);
             openTopics().forEach(this::locateStray);
         }
@@ -245,6 +261,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
 
     private void closeSidecar() {
         ticking.shutdownNow();
+        measuring.shutdownNow();
         try {
             if (sidecar != null) {
                 sidecar.close();
@@ -267,12 +284,83 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
                 closeTopics();
             }
             sidecar.send(Messages.message("alive"));
-            if (load.isDue(now)) {
-                sidecar.send(load.measure(now));
-            }
+            reportDeleted();
         } catch (RuntimeException e) {
             LOG.warn("a tick failed", e);
         }
+    }
+
+    private void report() {
+        try {
+            if (hasNewSession) {
+                hasNewSession = false;
+                uses.forget();
+            }
+            LoadReport.Measured measured = load.measure(System.nanoTime());
+            if (sidecar.send(measured.load())) {
+                uses.changes(measured.uses()).forEach(sidecar::send);
+            }
+            if (looking.isDone()) {
+                looking = absent.look(assignments.topics(), measured.uses().keySet())
+                        .thenAccept(found -> sendTopics("absent", found));
+            }
+        } catch (RuntimeException e) {
+            LOG.warn("this broker could not be measured", e);
+        }
+    }
+
+    private void reportDeleted() {
+        if (assignments.isOver()) {
+            return;
+        }
+        List<String> topics = deleted.take();
+        if (!sendTopics("deleted", topics)) {
+            deleted.putBack(topics);
+        }
+    }
+
+    private boolean sendTopics(String kind, List<String> topics) {
+        if (topics.isEmpty()) {
+            return true;
+        }
+        ObjectNode message = Messages.message(kind);
+        topics.forEach(message.putArray("topics")::add);
+        return sidecar.send(message);
+    }
+
+    /** Return whether this broker reports the end of a topic: its owner does, and Pulsar's leader. */
+    private boolean reportsEndOf(String topic) {
+        return assignments.owns(topic) || getLeaderElectionService().isLeader();
+    }
+
+    private CompletableFuture<Boolean> existsInPulsar(String text) {
+        TopicName topic = TopicName.get(text);
+        return isHandedOver(topic.getNamespaceObject()).thenCompose(byTopic -> byTopic
+                ? pulsar.getPulsarResources().getTopicResources().persistentTopicExists(topic)
+                // The end of another namespace's topic is nothing to report.
+                : CompletableFuture.completedFuture(true)).thenCompose(isThere -> isThere
+                        ? CompletableFuture.completedFuture(true)
+                        : pulsar.getPulsarResources().getNamespaceResources()
+                                .getPartitionedTopicResources().partitionedTopicExistsAsync(topic));
+    }
+
+    private CompletableFuture<Boolean> canBeOpened(String text) {
+        TopicName topic = TopicName.get(text);
+        if (!topic.isPersistent()) {
+            return CompletableFuture.completedFuture(true);
+        }
+        return pulsar.getPulsarResources().getTopicResources().persistentTopicExists(topic)
+                .thenCompose(isThere -> isThere
+                        ? CompletableFuture.completedFuture(true)
+                        : pulsar.getBrokerService().isAllowAutoTopicCreationAsync(topic));
+    }
+
+    private static ScheduledExecutorService thread(String name) {
+        return Executors.newSingleThreadScheduledExecutor(work -> {
+            Thread thread = new Thread(work, name);
+            thread.setDaemon(true);
+            return thread;
+        });
     }
 
     private ObjectNode greeting() {
@@ -281,6 +369,9 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         return Messages.message("hello")
                 .put("broker", getBrokerRegistry().getBrokerId())
                 .put("urls", ServiceUrls.of(self))
+                .put("web", ServiceUrls.joined(self.webServiceUrl(), self.webServiceUrlTls()))
+                .put("plugin", release.plugin())
+                .put("built_for", release.pulsar())
                 .put("version", pulsar.getBrokerVersion());
     }
 }

@@ -2,6 +2,7 @@ package nextgen.pulsar.loadmanager;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.concurrent.atomic.AtomicLong;
@@ -9,6 +10,7 @@ import org.junit.jupiter.api.Test;
 
 class AssignmentsTest {
     private static final String TOPIC = "persistent://acme/orders/eu";
+    private static final String NODE = "stock-1 of c";
     private static final long TTL_MS = 3_000;
 
     private final AtomicLong now = new AtomicLong(1_000);
@@ -24,7 +26,7 @@ class AssignmentsTest {
 
     @Test
     void anAssignedTopicIsOwnedUntilItIsReleased() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 5);
         assertTrue(assignments.owns(TOPIC));
 
@@ -34,7 +36,7 @@ class AssignmentsTest {
 
     @Test
     void aReleaseOfAnEarlierEpochTakesNothing() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 6);
 
         assertFalse(assignments.release(TOPIC, 5));
@@ -43,7 +45,7 @@ class AssignmentsTest {
 
     @Test
     void anAssignmentOfAnEarlierEpochLowersNothing() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 6);
         assignments.assign(TOPIC, 5);
 
@@ -52,7 +54,7 @@ class AssignmentsTest {
 
     @Test
     void nothingIsOwnedOnceTheTimeOutHasPassedWithoutNews() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 5);
 
         now.addAndGet(TTL_MS - 1);
@@ -64,7 +66,7 @@ class AssignmentsTest {
 
     @Test
     void newsOfTheManagerKeepTheSession() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 5);
         now.addAndGet(TTL_MS - 1);
         assignments.alive();
@@ -75,31 +77,57 @@ class AssignmentsTest {
 
     @Test
     void aSessionThatGoesOnKeepsItsTopics() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 5);
 
-        assertFalse(assignments.begin("s-1", TTL_MS));
+        assertFalse(assignments.begin(NODE, "s-1", 1, TTL_MS));
         assertTrue(assignments.owns(TOPIC));
     }
 
     @Test
     void anotherSessionVoidsWhatTheFirstAssigned() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 5);
 
-        assertTrue(assignments.begin("s-2", TTL_MS));
+        assertTrue(assignments.begin(NODE, "s-2", 2, TTL_MS));
         assertFalse(assignments.owns(TOPIC));
         assertEquals(0, assignments.size());
     }
 
     @Test
     void anEndedSessionIsNotRevivedByLateNews() {
-        assignments.begin("s-1", TTL_MS);
+        assignments.begin(NODE, "s-1", 1, TTL_MS);
         assignments.assign(TOPIC, 5);
         assignments.end();
         assignments.alive();
 
         assertTrue(assignments.isOver());
         assertFalse(assignments.owns(TOPIC));
+    }
+
+    @Test
+    void aSessionThatALaterOneReplacedIsRefusedAndChangesNothing() {
+        assignments.begin(NODE, "s-2", 2, TTL_MS);
+        assignments.assign(TOPIC, 5);
+
+        assertThrows(StaleSession.class, () -> assignments.begin(NODE, "s-1", 1, TTL_MS));
+        assertThrows(StaleSession.class, () -> assignments.begin(NODE, "s-3", 2, TTL_MS));
+        assertTrue(assignments.owns(TOPIC));
+    }
+
+    @Test
+    void aReplacedSessionIsRefusedAfterTheEndOfItsSuccessorToo() {
+        assignments.begin(NODE, "s-2", 2, TTL_MS);
+        assignments.end();
+
+        assertThrows(StaleSession.class, () -> assignments.begin(NODE, "s-1", 1, TTL_MS));
+        assertTrue(assignments.isOver());
+    }
+
+    @Test
+    void theEpochsOfAnotherNodeAreOthers() {
+        assignments.begin(NODE, "s-2", 2, TTL_MS);
+
+        assertTrue(assignments.begin("stock-1 of another", "s-1", 1, TTL_MS));
     }
 }

@@ -33,6 +33,9 @@ import org.junit.jupiter.api.io.TempDir;
 class SidecarLinkTest {
     private static final String TOPIC = "persistent://acme/orders/eu";
 
+    private static final String HELLO = "{\"kind\":\"hello\",\"protocol\":" + Messages.PROTOCOL
+            + ",\"sidecar\":\"stock-1\",\"cluster\":\"c\"}";
+
     @TempDir
     private Path folder;
     private final KeptOrders orders = new KeptOrders();
@@ -40,8 +43,13 @@ class SidecarLinkTest {
 
     @BeforeEach
     void listen() throws IOException {
+        listen(60_000);
+    }
+
+    private void listen(long greetingTimeoutMs) throws IOException {
         link = new SidecarLink(socket(), orders,
-                () -> Messages.message("hello").put("broker", "b1:8080").put("urls", "pulsar://b1:6650"));
+                () -> Messages.message("hello").put("broker", "b1:8080").put("urls", "pulsar://b1:6650"),
+                greetingTimeoutMs);
     }
 
     @AfterEach
@@ -77,7 +85,7 @@ class SidecarLinkTest {
             sidecar.send("{\"kind\":\"sync\",\"number\":7}");
 
             assertEquals("{\"kind\":\"synced\",\"number\":7}", sidecar.next().toString());
-            assertEquals("session s-1 3000", orders.kept.poll());
+            assertEquals("session stock-1 of c s-1 1 3000", orders.kept.poll());
             assertEquals("assign " + TOPIC + " 5", orders.kept.poll());
             assertEquals("release " + TOPIC + " 5 pulsar://b2:6650", orders.kept.poll());
             assertEquals("alive", orders.kept.poll());
@@ -149,17 +157,80 @@ class SidecarLinkTest {
     }
 
     @Test
-    void whatIsNoMessageEndsTheConnectionAndOrdersNothing() throws IOException {
+    void whatIsNoMessageEndsTheConnectionWithItsReasonAndOrdersNothing() throws IOException {
         for (String line : new String[] {
-            "", "[]", "{}", "no JSON", "{\"kind\":\"unknown\"}", "{\"kind\":\"assign\"}",
+            "", "[]", "{}", "no JSON", "{} {}", "{\"kind\":\"unknown\"}", "{\"kind\":\"assign\"}",
             "{\"kind\":\"assign\",\"topic\":\"t\",\"epoch\":\"5\"}",
-            "{\"kind\":\"hello\",\"protocol\":2,\"sidecar\":\"later\"}"}) {
+            "{\"kind\":\"assign\",\"topic\":\"t\",\"epoch\":-1}",
+            "{\"kind\":\"assign\",\"topic\":\"t\",\"epoch\":18446744073709551616}",
+            "{\"kind\":\"assign\",\"topic\":[\"t\"],\"epoch\":5}",
+            "{\"kind\":\"session\",\"id\":\"s\",\"epoch\":1,\"ttl_ms\":600001}",
+            "{\"kind\":\"session\",\"id\":\"stale\",\"epoch\":1,\"ttl_ms\":3000}",
+            HELLO}) {
             try (Sidecar sidecar = connected()) {
+                sidecar.send(HELLO);
                 sidecar.send(line);
+                sidecar.send("{\"kind\":\"assign\",\"topic\":\"behind\",\"epoch\":1}");
+                JsonNode bye = sidecar.next();
+                assertEquals("bye", bye.get("kind").asText(), line);
+                assertFalse(bye.get("why").asText().isEmpty(), line);
                 assertNull(sidecar.next(), line);
             }
         }
         assertTrue(orders.kept.isEmpty());
+    }
+
+    @Test
+    void aSidecarOfAnotherProtocolIsToldSo() throws IOException {
+        try (Sidecar sidecar = connected()) {
+            sidecar.send("{\"kind\":\"hello\",\"protocol\":1,\"sidecar\":\"earlier\"}");
+            assertEquals("the sidecar speaks protocol 1, this plug-in " + Messages.PROTOCOL
+                    + ": install both of one release", sidecar.next().get("why").asText());
+            assertNull(sidecar.next());
+        }
+    }
+
+    @Test
+    void nothingIsTakenFromWhoDoesNotGreetFirst() throws IOException {
+        try (Sidecar sidecar = connected()) {
+            sidecar.send("{\"kind\":\"session\",\"id\":\"s-1\",\"epoch\":1,\"ttl_ms\":3000}");
+            assertEquals("the sidecar greets first, and once", sidecar.next().get("why").asText());
+        }
+        assertTrue(orders.kept.isEmpty());
+    }
+
+    @Test
+    void whoOpensTheSocketAndSaysNothingDoesNotKeepTheSidecarOut() throws IOException {
+        link.close();
+        listen(100);
+        try (Sidecar silent = connected()) {
+            assertEquals("it did not greet", silent.next().get("why").asText());
+            connected().close();
+        }
+    }
+
+    @Test
+    void fieldsThatAreNotKnownAreIgnored() throws IOException {
+        try (Sidecar sidecar = new Sidecar().greeted()) {
+            sidecar.send("{\"kind\":\"assign\",\"topic\":\"t\",\"epoch\":5,\"later\":{\"a\":[1]}}");
+            sidecar.send("{\"kind\":\"sync\",\"number\":1,\"later\":true}");
+            assertEquals("synced", sidecar.next().get("kind").asText());
+        }
+        assertEquals("assign t 5", orders.kept.poll());
+    }
+
+    @Test
+    void aMessageIsAMebibyteAtMost() throws IOException {
+        for (int over : new int[] {0, 1}) {
+            try (Sidecar sidecar = connected()) {
+                sidecar.send(HELLO);
+                String start = "{\"kind\":\"sync\",\"number\":1,\"padding\":\"";
+                String end = "\"}";
+                sidecar.send(start + "x".repeat(
+                        Messages.LINE_BYTES_MAX - 1 + over - start.length() - end.length()) + end);
+                assertEquals(over == 0 ? "synced" : "bye", sidecar.next().get("kind").asText());
+            }
+        }
     }
 
     @Test
@@ -186,8 +257,11 @@ class SidecarLinkTest {
         private final BlockingQueue<String> kept = new LinkedBlockingQueue<>();
 
         @Override
-        public void session(String sessionId, long ttlMs) {
-            kept.add("session " + sessionId + " " + ttlMs);
+        public void session(String node, String sessionId, long epoch, long ttlMs) {
+            if (sessionId.equals("stale")) {
+                throw new StaleSession("session stale is over");
+            }
+            kept.add("session " + node + " " + sessionId + " " + epoch + " " + ttlMs);
         }
 
         @Override
@@ -217,14 +291,21 @@ class SidecarLinkTest {
 
         private Sidecar greeted() throws IOException {
             assertEquals("hello", next().get("kind").asText());
-            send("{\"kind\":\"hello\",\"protocol\":1,\"sidecar\":\"stock-1\"}");
+            return greetedBack();
+        }
+
+        private Sidecar greetedBack() throws IOException {
+            send(HELLO);
             send("{\"kind\":\"sync\",\"number\":0}");
             assertEquals("synced", next().get("kind").asText());
             return this;
         }
 
         private void send(String line) throws IOException {
-            channel.write(ByteBuffer.wrap((line + "\n").getBytes(StandardCharsets.UTF_8)));
+            ByteBuffer bytes = ByteBuffer.wrap((line + "\n").getBytes(StandardCharsets.UTF_8));
+            while (bytes.hasRemaining()) {
+                channel.write(bytes);
+            }
         }
 
         private JsonNode next() throws IOException {

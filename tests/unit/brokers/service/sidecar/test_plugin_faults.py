@@ -1,0 +1,32 @@
+"""Faults are counted each time, and each reason is logged once."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from brokers.ports.plugin import PluginFault
+from brokers.service.sidecar.plugin_faults import PluginFaults
+
+
+def test_a_reason_that_lasts_is_one_line_and_counted_each_time() -> None:
+    faults = PluginFaults()
+    with capture_logs() as lines:
+        for _ in range(3):
+            faults.note(PluginFault.SECOND_SIDECAR, "broker-7 commands it")
+
+    assert faults.counts == {PluginFault.SECOND_SIDECAR: 3}
+    assert [(each["kind"], each["why"]) for each in lines] == [
+        ("second_sidecar", "broker-7 commands it")
+    ]
+
+
+def test_another_reason_another_fault_and_another_connection_are_lines_of_their_own() -> None:
+    faults = PluginFaults()
+    with capture_logs() as lines:
+        faults.note(PluginFault.REFUSED, "a")
+        faults.note(PluginFault.REFUSED, "b")
+        faults.note(PluginFault.CLOSED, "b")
+        faults.begin_anew()
+        faults.note(PluginFault.REFUSED, "b")
+
+    assert len(lines) == 4
