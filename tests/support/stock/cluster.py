@@ -91,6 +91,26 @@ class Running:
         self.process.wait()
 
 
+@dataclass
+class RunningSidecar(Running):
+    """A sidecar and where its metrics are."""
+
+    http: str
+
+    def faults(self, kind: str) -> int:
+        """Return how many faults of a kind it has counted."""
+        wanted = f'nextgen_broker_stock_faults_total{{kind="{kind}"}} '
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=HTTP_S_MAX) as page:
+            lines = page.read().decode().splitlines()
+        (found,) = [line for line in lines if line.startswith(wanted)]
+        return int(float(found.removeprefix(wanted)))
+
+    def reasons(self, kind: str) -> list[str]:
+        """Return the lines of its log about faults of a kind."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [each for each in lines if "stock broker fault" in each and kind in each]
+
+
 class StockCluster:
     """Starts its parts on demand; a context that ends all of them."""
 
@@ -106,7 +126,7 @@ class StockCluster:
         # The path of a socket has 107 bytes at most.
         self._sockets = Path(self._ends.enter_context(TemporaryDirectory(dir="/tmp")))
         self.brokers: dict[int, Running] = {}
-        self.sidecars: dict[int, Running] = {}
+        self.sidecars: dict[int, RunningSidecar] = {}
 
     def __enter__(self) -> StockCluster:
         try:
@@ -129,27 +149,38 @@ class StockCluster:
                 http=self._http[number],
                 store=self._store_url,
                 table=TABLE,
-                socket=self._socket(number),
+                socket=self.socket(number),
             )
         )
         self.brokers[number] = self._java(folder, STARTER, "-c", "broker.conf")
 
-    def start_sidecar(self, number: int) -> None:
-        """Start the sidecar of a broker, whether that runs or not."""
+    def start_sidecar(self, number: int, *, socket: Path | None = None) -> None:
+        """Start the sidecar of a broker, whether that runs or not. ``socket``: of another process
+        between the two."""
+        node_id = NODE.format(number)
+        self.sidecars[number] = self._sidecar(
+            f"sidecar-{number}", node_id, socket or self.socket(number)
+        )
+
+    def start_another_sidecar(self, number: int, node_id: str) -> RunningSidecar:
+        """Start one more sidecar of a broker, under any node id."""
+        return self._sidecar(f"another-{number}-{node_id}", node_id, self.socket(number))
+
+    def _sidecar(self, folder: str, node_id: str, socket: Path) -> RunningSidecar:
         plan, data = self._cluster.plan, self._cluster.cluster.data_dir
-        folder = self._folder(f"sidecar-{number}")
-        self.sidecars[number] = self._run(
-            folder,
+        http = f"127.0.0.1:{free_port()}"
+        running = self._run(
+            self._folder(folder),
             [
-                *(sys.executable, "-m", "brokers", "--sidecar", str(self._socket(number))),
-                *("--node-id", NODE.format(number), "--cluster-id", plan.cluster_id),
-                *("--listen", f"127.0.0.1:{free_port()}"),
-                *("--http-listen", f"127.0.0.1:{free_port()}"),
+                *(sys.executable, "-m", "brokers", "--sidecar", str(socket)),
+                *("--node-id", node_id, "--cluster-id", plan.cluster_id),
+                *("--listen", f"127.0.0.1:{free_port()}", "--http-listen", http),
                 *("--cluster-managers", plan.manager_endpoints),
                 *("--cluster-secret-file", str(data / SECRET_FILE)),
             ],
             os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
         )
+        return RunningSidecar(running.process, running.log, http)
 
     def wait_commanded(self, number: int) -> None:
         """Return when the broker's sidecar has begun a session since the last call of this.
@@ -163,7 +194,7 @@ class StockCluster:
             return sidecar.log.read_text(errors="replace").count("session is up")
 
         before = self._sessions.get(number, 0)
-        self._wait(lambda: sessions() > before, broker, sidecar)
+        self.wait(lambda: sessions() > before, broker, sidecar)
         self._sessions[number] = sessions()
 
     def logged(self, number: int, text: str) -> int:
@@ -172,12 +203,13 @@ class StockCluster:
 
     def wait_logged(self, number: int, text: str, *, more_than: int) -> None:
         """Return when a broker has written ``text`` more than so often."""
-        self._wait(lambda: self.logged(number, text) > more_than, self.brokers[number])
+        self.wait(lambda: self.logged(number, text) > more_than, self.brokers[number])
 
     def hand_over(self, namespace: str) -> None:
         """Create a namespace in Pulsar's cluster, and have its topics placed one by one."""
         tenant = namespace.partition("/")[0]
-        self.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"]})
+        if tenant not in json.loads(self.admin("GET", "tenants")):
+            self.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"]})
         self.admin("PUT", f"namespaces/{namespace}", {})
         self.admin("PUT", f"namespaces/{namespace}/{PROPERTY}")
 
@@ -200,9 +232,13 @@ class StockCluster:
         """Return where Pulsar clients reach a broker."""
         return f"pulsar://127.0.0.1:{self._pulsar[number]}"
 
+    def web_url(self, number: int) -> str:
+        """Return where a broker's Admin REST is."""
+        return f"http://127.0.0.1:{self._http[number]}"
+
     def _call(self, number: int, method: str, path: str, body: object) -> bytes:
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self._http[number]}/{path}",
+            f"{self.web_url(number)}/{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
@@ -229,7 +265,7 @@ class StockCluster:
             *("--zookeeper-port", str(self._store_port)),
             *("--zookeeper-dir", "zookeeper", "--bookkeeper-dir", "bookkeeper"),
         )
-        self._wait(lambda: "Local BK started" in store.log.read_text(errors="replace"), store)
+        self.wait(lambda: "Local BK started" in store.log.read_text(errors="replace"), store)
         setup = self._java(
             self._folder("setup"),
             "org.apache.pulsar.PulsarClusterMetadataSetup",
@@ -273,11 +309,18 @@ class StockCluster:
         self._ends.callback(running.stop)
         return running
 
-    def _wait(self, is_done: Callable[[], bool], *needed: Running) -> None:
+    def wait(self, is_done: Callable[[], bool], *needed: Running) -> None:
+        """Return when ``is_done`` returns so.
+
+        Raises:
+            NotStarted: One of ``needed`` has ended, or it took too long.
+        """
         deadline = time.monotonic() + START_S_MAX
         while not is_done():
             ended = [each for each in needed if each.process.poll() is not None]
             if ended or time.monotonic() > deadline:
+                if not needed:
+                    raise NotStarted("it has not come about")
                 lines = (ended or list(needed))[0].log.read_text(errors="replace").splitlines()
                 raise NotStarted("\n".join(lines[-20:]))
             time.sleep(0.2)
@@ -287,5 +330,6 @@ class StockCluster:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _socket(self, number: int) -> Path:
+    def socket(self, number: int) -> Path:
+        """Return the path of the socket of a broker's plug-in."""
         return self._sockets / f"{number}.sock"
