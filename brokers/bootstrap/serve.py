@@ -113,7 +113,7 @@ async def serve(config: BrokerConfig, shutdown: Shutdown) -> None:
         )
         load_meter = ProcessLoadMeter(now_ms, _wall_ms)
         reported = ReportedLoad(_wall_ms)
-        faults = PluginFaults()
+        faults = PluginFaults(now_ms)
         locator = UncontestedLocator(
             ClusterLocator(link, config.node_id), link, config.node_id, clock=now_ms, faults=faults
         )

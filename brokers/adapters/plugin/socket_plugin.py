@@ -45,9 +45,10 @@ class SocketPluginDialer:
             except TimeoutError:
                 self._faults.note(PluginFault.SILENT, f"{self._path}: the plug-in does not greet")
             except OSError as error:
-                self._faults.note(PluginFault.UNREACHABLE, f"{self._path}: {error.strerror}")
+                self._faults.note(
+                    PluginFault.UNREACHABLE, f"{self._path}: {error.strerror or error}"
+                )
             else:
-                self._faults.begin_anew()
                 return connection
             await asyncio.sleep(PLUGIN_RETRY_MS / 1_000)
 

@@ -7,27 +7,29 @@ from collections import Counter
 import structlog
 
 from brokers.ports.plugin import PluginFault
+from brokers.ports.session import Clock
+from nextgen.kernel.limits.stream import PLUGIN_FAULT_REPEATED_MS
 
 _logger = structlog.get_logger(__name__)
 
 
 class PluginFaults:
-    """Counts each fault, and logs each reason of it once until the next connection."""
+    """Counts each fault; logs its reason once, and again if it lasts."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.counts: Counter[PluginFault] = Counter()
-        self._logged: dict[PluginFault, str] = {}
+        self._clock = clock
+        self._logged: dict[PluginFault, tuple[str, int]] = {}
+        """By fault: the reason that was logged last, and when."""
 
     def __repr__(self) -> str:
         return f"<PluginFaults {dict(self.counts)}>"
 
     def note(self, fault: PluginFault, why: str) -> None:
-        """Count a fault; log it unless it was the last of its kind that was logged."""
+        """Count a fault; log it unless this reason of it was logged a moment ago."""
         self.counts[fault] += 1
-        if self._logged.get(fault) != why:
-            self._logged[fault] = why
+        now_ms = self._clock()
+        logged, at_ms = self._logged.get(fault, ("", now_ms))
+        if logged != why or now_ms - at_ms >= PLUGIN_FAULT_REPEATED_MS:
+            self._logged[fault] = (why, now_ms)
             _logger.warning("stock broker fault", kind=fault.value, why=why)
-
-    def begin_anew(self) -> None:
-        """Log each reason again from here on: a plug-in is connected."""
-        self._logged.clear()

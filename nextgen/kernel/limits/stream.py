@@ -313,6 +313,9 @@ PLUGIN_REMOVAL_ATTEMPTS_MAX = 25
 """Attempts to remove such a topic, some ten seconds with an election in between. Later Pulsar may
 have another topic of its name."""
 
+PLUGIN_FAULT_REPEATED_MS = 60_000
+"""Interval at which a reason that lasts is logged again. It counts at each attempt."""
+
 NODE_ID_LOST_MS = 1_000
 """Pause of a sidecar whose session was ended by its manager, before it begins another one: until
 then it has heard whether another process uses its node id."""

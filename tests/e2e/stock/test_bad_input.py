@@ -20,7 +20,7 @@ from tests.support.callers.stock_load import (
     assert_stored_once_in_order,
 )
 from tests.support.stock.cluster import NODE, RunningSidecar
-from tests.support.stock.meddler import Change, behind, with_fields, without
+from tests.support.stock.meddler import Change, behind, once, with_fields, without
 from tests.support.stock.pair import (
     COMES_ABOUT_S,
     MEDDLED,
@@ -82,11 +82,9 @@ def numbers(contents: list[str]) -> list[int]:
     [
         ("other_protocol", with_fields("hello", protocol=PROTOCOL + 1)),
         ("other_release", with_fields("hello", built_for="4.0.0")),
-        ("malformed", behind("alive", encode("later"))),
-        ("oversized", behind("alive", b"x" * PLUGIN_LINE_BYTES_MAX + b"\n")),
     ],
 )
-def test_a_plugin_that_says_what_it_must_not_loses_its_session_and_its_topics(
+def test_a_broker_whose_plugin_is_of_another_version_gets_no_topics(
     pair: Pair, client: pulsar.Client, topic: str, kind: str, up: Change
 ) -> None:
     pair.place(topic, MEDDLED)
@@ -103,9 +101,30 @@ def test_a_plugin_that_says_what_it_must_not_loses_its_session_and_its_topics(
     assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
 
 
-def test_a_sidecar_that_sends_what_it_must_not_is_told_why(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [("malformed", encode("later")), ("oversized", b"x" * PLUGIN_LINE_BYTES_MAX + b"\n")],
+)
+def test_a_plugin_that_sends_what_is_no_message_loses_its_session(
+    pair: Pair, client: pulsar.Client, topic: str, kind: str, sent: bytes
+) -> None:
+    pair.place(topic, MEDDLED)
+    with steady(client, topic) as load:
+        load.wait_acknowledged(100)
+        before = pair.meddled.sessions()
+        with counted(pair.meddled, kind):
+            pair.meddler.up = once(behind("alive", sent))
+        until(lambda: pair.meddled.sessions() > before)
+        load.wait_acknowledged(100, timeout_s=COMES_ABOUT_S)
+    pair.restore()
+
+    assert load.outcome.failed == {}
+    assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
+
+
+def test_a_sidecar_that_sends_what_is_no_message_is_told_why(pair: Pair) -> None:
     with counted(pair.meddled, "refused"):
-        pair.meddler.down = behind("sync", b"no JSON\n")
+        pair.meddler.down = once(behind("sync", b"no JSON\n"))
         pair.meddler.break_off()
     pair.restore()
 
@@ -115,8 +134,7 @@ def test_fields_of_a_later_release_change_nothing(
 ) -> None:
     later: Change = with_fields("", later={"a": [1]})
     pair.meddler.up = pair.meddler.down = later
-    pair.meddler.break_off()
-    pair.stock.wait_commanded(MEDDLED)
+    pair.begin_anew()
     pair.place(topic, MEDDLED)
     send_all(client.create_producer(topic), numbered(10))
     pair.place(topic, PLAIN)
@@ -200,9 +218,8 @@ def _seen(pair: Pair, kind: str) -> bytes:
         return [line]
 
     pair.meddler.down = note
-    pair.meddler.break_off()
-    until(lambda: seen)
-    pair.stock.wait_commanded(MEDDLED)
+    pair.begin_anew()
+    pair.restore()
     return seen[0]
 
 

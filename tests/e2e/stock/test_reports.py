@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.callers.stock_client import numbered, send_all
 from tests.support.callers.stock_load import SEND_TIMEOUT_MS, SteadyProducer
-from tests.support.stock.cluster import NODE
 from tests.support.stock.pair import NAMESPACE, PLAIN, Pair, running_pair, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
@@ -35,12 +34,6 @@ def path_of(topic: str) -> str:
     return topic.replace("://", "/")
 
 
-def load_of(pair: Pair, number: int) -> dict[str, Any]:
-    brokers = pair.system.command("brokers", "list")
-    (found,) = [each for each in brokers if each["broker_id"] == NODE.format(number)]
-    return dict(found)
-
-
 def test_the_load_is_that_of_the_broker(pair: Pair, client: pulsar.Client) -> None:
     topic = f"{BASE}/loaded"
     pair.system.create_topics([topic])
@@ -51,7 +44,7 @@ def test_the_load_is_that_of_the_broker(pair: Pair, client: pulsar.Client) -> No
         load.wait_acknowledged(100)
 
         def is_measured() -> bool:
-            found = load_of(pair, PLAIN)["load"]
+            found = pair.broker(PLAIN)["load"]
             print(json.dumps(found))
             return (
                 found is not None

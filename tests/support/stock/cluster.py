@@ -105,6 +105,10 @@ class RunningSidecar(Running):
         (found,) = [line for line in lines if line.startswith(wanted)]
         return int(float(found.removeprefix(wanted)))
 
+    def sessions(self) -> int:
+        """Return how many sessions it has begun or resumed."""
+        return self.log.read_text(errors="replace").count("session is up")
+
     def reasons(self, kind: str) -> list[str]:
         """Return the lines of its log about faults of a kind."""
         lines = self.log.read_text(errors="replace").splitlines()
@@ -190,12 +194,9 @@ class StockCluster:
         """
         broker, sidecar = self.brokers[number], self.sidecars[number]
 
-        def sessions() -> int:
-            return sidecar.log.read_text(errors="replace").count("session is up")
-
         before = self._sessions.get(number, 0)
-        self.wait(lambda: sessions() > before, broker, sidecar)
-        self._sessions[number] = sessions()
+        self.wait(lambda: sidecar.sessions() > before, broker, sidecar)
+        self._sessions[number] = sidecar.sessions()
 
     def logged(self, number: int, text: str) -> int:
         """Return how often a broker has written ``text`` to its log."""

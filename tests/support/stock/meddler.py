@@ -52,6 +52,19 @@ def behind(kind: str, sent: bytes) -> Change:
     return change
 
 
+def once(change: Change) -> Change:
+    """Return a change that does nothing more once it has changed a line."""
+    is_done = False
+
+    def changed(line: bytes) -> list[bytes]:
+        nonlocal is_done
+        lines = [line] if is_done else change(line)
+        is_done = is_done or lines != [line]
+        return lines
+
+    return changed
+
+
 class Meddler:
     """Listens at ``path`` for a sidecar; the plug-in listens at ``broker``."""
 

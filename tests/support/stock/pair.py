@@ -24,7 +24,7 @@ from tests.support.stock.plugin import plugin_classpath
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=0, shards=1)
 NAMESPACE = "acme/orders"
 MEDDLED, PLAIN = BROKERS = 1, 2
-COMES_ABOUT_S = 90
+COMES_ABOUT_S = 120
 PAUSE_S = 0.5
 HTTP_S_MAX = 30
 
@@ -45,14 +45,27 @@ class Pair:
     def restore(self) -> None:
         """Let both sides of the first broker talk again, and return when it is commanded."""
         self.meddler.down = self.meddler.up = unchanged
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Break the first broker's connection; return when its sidecar has a session again."""
+        before = self.meddled.sessions()
         self.meddler.break_off()
-        self.stock.wait_commanded(MEDDLED)
+        until(lambda: self.meddled.sessions() > before, "the first broker is not commanded")
+
+    def broker(self, number: int) -> dict[str, Any]:
+        """Return what the cluster knows of a stock broker."""
+        (listed,) = self.system.command("brokers", "list")
+        wanted = NODE.format(number)
+        (found,) = [each for each in listed["brokers"] if each["broker_id"] == wanted]
+        return dict(found)
 
     def place(self, topic: str, number: int) -> None:
         """Have a stock broker serve a topic."""
-        node = NODE.format(number)
-        if self.system.owner(topic) != node:
-            self.system.repeated_command("topics", "move", topic, "--to", node)
+        # One that began many sessions within a minute gets nothing for a minute.
+        until(lambda: self.broker(number)["status"] == "live", f"broker {number} is not live")
+        if self.owner(topic) != number:
+            self.system.repeated_command("topics", "move", topic, "--to", NODE.format(number))
 
     def owner(self, topic: str) -> int:
         """Return which stock broker serves a topic; an idle one is assigned."""

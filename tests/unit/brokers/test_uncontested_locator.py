@@ -22,7 +22,7 @@ class World:
         self.view = ClusterView()
         self.now_ms = 0
         self.session_id = ""
-        self.faults = PluginFaults()
+        self.faults = PluginFaults(lambda: 0)
         self.locator = UncontestedLocator(
             self, self, "stock-1", clock=lambda: self.now_ms, faults=self.faults
         )

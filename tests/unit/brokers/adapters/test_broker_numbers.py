@@ -249,7 +249,7 @@ async def test_a_broker_without_clients_has_the_agents_metrics_only(world: Broke
 
 
 async def test_metrics_of_a_sidecar_say_what_is_wrong_with_its_broker(world: BrokerWorld):
-    faults = PluginFaults()
+    faults = PluginFaults(lambda: 0)
     faults.note(PluginFault.SECOND_SIDECAR, "broker-7 commands it")
     sidecar: Any = SimpleNamespace(
         greeting=object(), faults=faults, removals=SimpleNamespace(removed=4)

@@ -32,7 +32,7 @@ HELLO = encode(
 
 def dialer(path: Path, faults: PluginFaults | None = None) -> SocketPluginDialer:
     return SocketPluginDialer(
-        path, node_id="broker-1", cluster_id="c", faults=faults or PluginFaults()
+        path, node_id="broker-1", cluster_id="c", faults=faults or PluginFaults(lambda: 0)
     )
 
 
@@ -102,7 +102,7 @@ async def test_both_sides_greet_and_messages_go_both_ways(path: Path) -> None:
 
 
 async def test_a_sidecar_waits_while_another_one_commands_the_broker(path: Path) -> None:
-    busy, faults = encode("busy", sidecar="broker-7"), PluginFaults()
+    busy, faults = encode("busy", sidecar="broker-7"), PluginFaults(lambda: 0)
     async with Broker(busy, busy).listening(path), timeout(10):
         plugin = await dialer(path, faults).connect()
         assert plugin.greeting.broker == "b1:8080"
@@ -112,7 +112,7 @@ async def test_a_sidecar_waits_while_another_one_commands_the_broker(path: Path)
 
 
 async def test_a_sidecar_waits_until_its_broker_runs(path: Path) -> None:
-    faults = PluginFaults()
+    faults = PluginFaults(lambda: 0)
     dialing = asyncio.create_task(dialer(path, faults).connect())
     await asyncio.sleep(0)
     async with Broker().listening(path), timeout(10):

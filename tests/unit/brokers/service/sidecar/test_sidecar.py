@@ -194,7 +194,7 @@ class World:
         self.manager = FakeManager()
         self.directory = FakeDirectory()
         self.now_ms = 0
-        self.faults = PluginFaults()
+        self.faults = PluginFaults(lambda: 0)
         self.removed: list[str] = []
         load = ReportedLoad(lambda: 1_000)
         self.agent = BrokerAgent(
