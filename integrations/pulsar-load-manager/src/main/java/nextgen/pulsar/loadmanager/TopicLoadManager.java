@@ -80,7 +80,9 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
 
     private void listen(Path path) {
         mover = new TopicMover(pulsar.getBrokerService());
-        load = new LoadReport(pulsar.getBrokerService(), this::isPlacedByTopic);
+        // Topics may be assigned a moment before their namespace is placed by topic.
+        load = new LoadReport(pulsar.getBrokerService(),
+                topic -> assignments.owns(topic) || isPlacedByTopic(topic));
         pulsar.getLocalMetadataStore().registerListener(deleted);
         if (pulsar.getConfigurationMetadataStore() != pulsar.getLocalMetadataStore()) {
             pulsar.getConfigurationMetadataStore().registerListener(deleted);
