@@ -63,6 +63,14 @@ def test_an_operation_has_its_parameters_its_body_and_its_answers():
     assert {"400", "409", "413", "415", "503"} <= set(operation["responses"])
 
 
+def test_an_operation_on_a_topic_may_be_redirected_to_a_stock_broker():
+    route = Route("GET", "/admin/v2/{tenant}/{topic}", nothing, "Read", Action.READ)
+    document = json.loads(openapi_document([ROUTE, route]).body or b"")
+
+    assert "307" in document["paths"][route.path]["get"]["responses"]
+    assert "307" not in document["paths"][ROUTE.path]["post"]["responses"]
+
+
 async def test_the_document_is_served_and_has_every_route():
     routes = Lookups(None, None).routes()
 
