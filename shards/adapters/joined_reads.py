@@ -3,9 +3,10 @@
     decisions of all topic controllers of a node ──▶ one round for each home shard ──▶ its leader
 
 A decision needs what was read after it began, so it joins no round that has left: it waits for the
-next one. That leaves when the last one is back, or ``READ_ROUND_MS`` after it. Without rounds each
-decision reads by itself as long as a stream of policies is late, which is when the node is busy:
-the reads make it busier, and the stream later.
+next one. That leaves when the last one is back, or ``READ_ROUND_MS`` after it, twice as long after
+it for each further one that is not back. Without rounds each decision reads by itself as long as a
+stream of policies is late, which is when the node is busy: the reads make it busier, and the stream
+later.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class _Line:
         if self._next is None:
             self._next = _Round()
             loop = asyncio.get_running_loop()
-            at = self._left_at + READ_ROUND_MS / 1_000 if self._in_flight else loop.time()
+            at = self._left_at + _pause_s(self._in_flight) if self._in_flight else loop.time()
             self._timer = loop.call_at(at, self._leave)
         self._next.names.update(((name.kind, name.name), name) for name in names)
         self._next.timeout_ms = max(self._next.timeout_ms, timeout_ms)
@@ -122,6 +123,11 @@ class _Line:
             leaving.items.cancel()  # No effect unless the task itself was ended.
             self._in_flight -= 1
             self._leave()
+
+
+def _pause_s(in_flight: int) -> float:
+    """Return how long the next round waits behind the last one, if so many are not back."""
+    return READ_ROUND_MS / 1_000 * 2.0 ** (in_flight - 1)
 
 
 class _Round:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -38,6 +39,8 @@ from shards.moves.evacuation_order import EvacuationOrder
 from shards.moves.evacuation_pace import (
     EVACUATION_BATCHES_MAX,
     EVACUATION_UNITS_PER_BATCH_MAX,
+    EvacuationTurns,
+    NodeEvacuations,
     Pace,
     share_of_rate,
 )
@@ -98,10 +101,12 @@ class Evacuation:
         shard_ids: Callable[[], Sequence[int]],
         clock: Clock,
         metrics: ShardMetrics,
+        node: NodeEvacuations,
         excess: Callable[[str], int] = lambda _session_id: 0,
     ) -> None:
-        """``excess`` returns how many units of this shard have to leave a session for lack of
-        capacity."""
+        """``node`` is shared by all shards of the process. ``excess`` returns how many units of
+        this shard have to leave a session for lack of capacity."""
+        self._node = node
         self._excess = excess
         self._shard_id = shard_id
         self._state = state
@@ -283,28 +288,28 @@ class Evacuation:
             are_busiest_last=why is Why.SHRINK,
         )
         pace, part = self._pace_of(session_id, why)
+        turns = self._node.lost if why is Why.LOST else self._node.moves
         batches: dict[asyncio.Task[int], int] = {}
         left = 0
         try:
             while self._why(session_id) is why and self._directory.live():
                 # An operator may have set another rate meanwhile.
                 rate = part * self._units_per_second(session_id, why)
-                await asyncio.sleep(pace.wait_seconds(rate))
+                await self._sleep(pace.wait_seconds(rate), turns)
                 if len(batches) >= EVACUATION_BATCHES_MAX:
                     await asyncio.wait(batches, return_when=asyncio.FIRST_COMPLETED)
-                most = EVACUATION_UNITS_PER_BATCH_MAX
-                if why is Why.SHRINK:
-                    # Units of a batch may have left already: rather too few than too many.
-                    most = min(most, self._excess(session_id) - sum(batches.values()))
-                    if most <= 0 and batches:
-                        await asyncio.wait(batches, return_when=asyncio.FIRST_COMPLETED)
-                wanted = pace.take(rate, max(0, most))
-                units = order.next(wanted) if wanted else []
+                batch_max = partial(self._batch_max, session_id, why, batches)
+                most = batch_max()
+                if not most and batches:
+                    await asyncio.wait(batches, return_when=asyncio.FIRST_COMPLETED)
+                wanted = pace.take(rate, most)
+                allowed = await turns.take(wanted) if wanted else 0
+                units = self._next(order, turns, allowed, batch_max)
                 pace.give_back(wanted - len(units))
                 if wanted and not units:
                     break
                 if units:
-                    batches[join(self._carry(units, why))] = len(units)
+                    batches[self._begin_batch(units, why, turns)] = len(units)
                 for batch in [each for each in batches if each.done()]:
                     del batches[batch]
                     left += batch.result()
@@ -312,6 +317,48 @@ class Evacuation:
         finally:
             for batch in batches:
                 batch.cancel()
+
+    @staticmethod
+    def _next(
+        order: EvacuationOrder,
+        turns: EvacuationTurns,
+        allowed: int,
+        batch_max: Callable[[], int],
+    ) -> Sequence[Assignment]:
+        """Return the next units, fewer than are ``allowed`` if the reason has ended while the turn
+        was waited for; the others are given back."""
+        units: Sequence[Assignment] = ()
+        try:
+            most = min(allowed, batch_max())
+            units = order.next(most) if most else ()
+            return units
+        finally:
+            turns.give_back(allowed - len(units))
+
+    def _batch_max(
+        self, session_id: str, why: Why, batches: Mapping[asyncio.Task[int], int]
+    ) -> int:
+        """Return how many units may leave together now, beside ``batches`` that leave already."""
+        if self._why(session_id) is not why:
+            return 0
+        if why is not Why.SHRINK:
+            return EVACUATION_UNITS_PER_BATCH_MAX
+        # Units of a batch may have left already: rather too few than too many.
+        excess = self._excess(session_id) - sum(batches.values())
+        return min(EVACUATION_UNITS_PER_BATCH_MAX, max(0, excess))
+
+    async def _sleep(self, seconds: float, turns: EvacuationTurns) -> None:
+        due = self._clock.monotonic() + seconds
+        await asyncio.sleep(seconds)
+        turns.note_late(self._clock.monotonic() - due)
+
+    def _begin_batch(
+        self, units: Sequence[Assignment], why: Why, turns: EvacuationTurns
+    ) -> asyncio.Task[int]:
+        batch = join(self._carry(units, why))
+        # Also if it is cancelled before it begins.
+        batch.add_done_callback(lambda _: turns.give_back(len(units)))
+        return batch
 
     def _pace_of(self, session_id: str, why: Why) -> tuple[Pace, float]:
         """Return the pace of a pass, and this shard's part of the cluster's rate."""

@@ -35,6 +35,7 @@ from shards.metrics import ShardMetrics
 from shards.moves.balance_plans import BalancePlans
 from shards.moves.balancer import Balancer
 from shards.moves.evacuation import Evacuation
+from shards.moves.evacuation_pace import NodeEvacuations
 from shards.moves.handover import Handover
 from shards.moves.move_finisher import MoveFinisher
 from shards.moves.move_target import MoveTargets
@@ -110,6 +111,7 @@ class LeaderDependencies:
     """The plans of this node; without them, brokers are evened out on request only."""
 
     slot_moves: SlotMoves = field(default_factory=NoSlotMoves)
+    evacuations: NodeEvacuations = field(default_factory=NodeEvacuations)
 
 
 class ShardLeader:
@@ -412,6 +414,7 @@ class ShardLeader:
             dependencies.parents.shard_ids,
             dependencies.clock,
             self.metrics,
+            dependencies.evacuations,
             self.leases.excess,
         )
         moved = MovedUnits(dependencies.clock)

@@ -41,6 +41,19 @@ REASSIGN_UNITS_PER_SECOND = 500
 """Units of lost brokers that the whole cluster reassigns in a second, besides those that are looked
 up: 10,000 units in 20 s. Each costs a commit's share, a delivery and an opening."""
 
+LOST_UNITS_IN_FLIGHT_MAX = 256
+"""Units of lost brokers that the shards of a node assign anew at a time: what the whole cluster
+reassigns in half a second. At a rate that a machine keeps up with, some twenty are in flight."""
+
+MOVED_UNITS_IN_FLIGHT_MAX = 4_000
+"""Units of draining and shrinking brokers that the shards of a node move at a time, as many as one
+of them alone. Each waits up to a second for caches to acknowledge it, so a drain at 1,000 units a
+second has as many in flight."""
+
+EVACUATION_LATE_MS = 100
+"""A node whose event loop runs timers later than this evacuates one batch at a time: heartbeats of
+brokers come as late, and a session ends after four of them."""
+
 IDLE_LOOK_MS_MIN = 1_000
 """Least milliseconds between two searches of a broker for units without clients. With more than
 1,000 units it is a millisecond for each: a unit costs 2 µs, so searches take 0.2 % of the time."""
@@ -191,8 +204,8 @@ RULES_ATTEMPT_MS = 1_000
 
 READ_ROUND_MS = 50
 """A read of tenants and namespaces waits this long at most for the one of the same node before it
-to come back, so that all who ask meanwhile are answered by one. A home shard that is slow or absent
-has twenty of them in a second, whatever waits."""
+to come back, so that all who ask meanwhile are answered by one; twice as long for each further one
+in flight. A home shard that is slow or absent has five of them in a second, whatever waits."""
 
 LEASE_EXPIRY_MARGIN_MS = 10_000
 """Milliseconds beyond a lease's life after which units of a silent shard are freed: more than the

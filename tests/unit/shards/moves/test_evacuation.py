@@ -12,6 +12,7 @@ from nextgen.kernel.governance.policies import PlacementRules, Policies
 from nextgen.kernel.limits.placement import (
     DRAIN_UNITS_PER_SECOND,
     DRAIN_UNITS_PER_SECOND_MAX,
+    LOST_UNITS_IN_FLIGHT_MAX,
     QUARANTINE_MS,
     REASSIGN_UNITS_PER_SECOND,
     SESSIONS_STARTED_MAX,
@@ -20,6 +21,7 @@ from protos.nextgen.v1 import broker_service_pb2 as broker_pb
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport, TopicLoad
 from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC
+from shards.moves.evacuation_pace import UNITS_WHILE_LATE_MAX, EvacuationTurns
 from tests.support.scenarios import run_by
 from tests.support.shards.harness import FakeBroker, Harness, in_shard
 
@@ -200,6 +202,58 @@ async def test_units_of_a_session_that_nobody_remembers_are_found_lost(shard: Ha
     assert live.is_live, "the directory was not told of its end"
 
     await emptied(shard, first, 0)
+
+
+@run_by(in_shard, units=100_000)
+async def test_shards_of_a_node_wait_for_each_others_lost_units(shard: Harness) -> None:
+    """Another shard of the node has as many units in flight as a node may have."""
+    await spread(shard, 200)
+    first = shard.brokers["broker-1"]
+    await shard.start_broker("broker-2", capacity_units=100_000)
+    turns = shard._dependencies.evacuations.lost
+    taken = await turns.take(LOST_UNITS_IN_FLIGHT_MAX)
+
+    first.vanish()
+    await asyncio.sleep(10.0)
+    assert shard.leader.state.reads.used_units(first.session_id) == 200
+
+    turns.give_back(taken)
+    await emptied(shard, first, 0)
+    await asyncio.sleep(1.0)
+    assert turns.units_in_flight == 0
+
+
+@run_by(in_shard, units=100_000)
+async def test_a_broker_that_hangs_is_given_no_more_than_a_node_may_have_in_flight(
+    shard: Harness,
+) -> None:
+    await spread(shard, 1_500)
+    first = shard.brokers["broker-1"]
+    second = await shard.start_broker("broker-2", capacity_units=100_000)
+    second.hangs_at = "assign"
+
+    first.vanish()
+    await asyncio.sleep(4.0)
+
+    gone = 1_500 - shard.leader.state.reads.used_units(first.session_id)
+    assert LOST_UNITS_IN_FLIGHT_MAX / 2 < gone <= LOST_UNITS_IN_FLIGHT_MAX
+    second.wake()
+    await emptied(shard, first, 0)
+
+
+@run_by(in_shard, units=100_000)
+async def test_lost_units_go_in_one_batch_at_a_time_while_the_loop_is_late(shard: Harness) -> None:
+    await spread(shard, 1_000)
+    first = shard.brokers["broker-1"]
+    second = await shard.start_broker("broker-2", capacity_units=100_000)
+    turns = shard._dependencies.evacuations.lost
+    turns.note_late = lambda _late_s: EvacuationTurns.note_late(turns, 0.2)  # type: ignore[method-assign]
+    second.hangs_at = "assign"
+
+    first.vanish()
+    await asyncio.sleep(4.0)
+
+    assert turns.units_in_flight == UNITS_WHILE_LATE_MAX
 
 
 # Drains -----------------------------------------------------------------------------------------
