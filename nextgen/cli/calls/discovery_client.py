@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from nextgen.client.discovery.nodes import DiscoveryNodes
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.limits.cluster import COMMAND_ID_BYTES
+from nextgen.runtime.security.tls_refusal import TlsRefused
 from protos.nextgen.v1 import discovery_service_pb2
 
 ATTEMPT_TIMEOUT_MS = 5_000
@@ -58,6 +59,7 @@ class DiscoveryClient:
 
         Raises:
             Refused, InvalidRequest: A node's final answer.
+            TlsRefused: Each node refuses the TLS of this process, or that it has none.
             MetadataError: The last failure, when the time is over.
         """
         try:
@@ -68,6 +70,8 @@ class DiscoveryClient:
                 timeout_ms=self._timeout_ms,
                 is_repeatable=is_repeatable,
             )
+        except TlsRefused:
+            raise
         except Unavailable as error:
             nodes = ", ".join(self.endpoints)
             if unreachable := _UNREACHABLE.search(str(error)):

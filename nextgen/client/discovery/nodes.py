@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from nextgen.client.discovery.issued import IssuedPositions, is_command, is_issued, take_back
 from nextgen.client.transport.channel import close_channel, open_channel
 from nextgen.client.transport.retry_pause import retry_pause_ms
-from nextgen.client.wire.errors import error_of_rpc
+from nextgen.client.wire.errors import NOT_CONNECTED, error_of_rpc
 from nextgen.kernel.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -33,6 +33,7 @@ from nextgen.kernel.errors import (
 )
 from nextgen.kernel.limits.write import COMMAND_REPEATED_MS_MAX
 from nextgen.runtime.security.node_identity import NodeRole
+from nextgen.runtime.security.tls_refusal import tls_refusal
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1.discovery_service_pb2 import GetPositionsRequest, GetPositionsResponse
 
@@ -102,7 +103,8 @@ class DiscoveryNodes:
         Unless the call ``is_repeatable``, it is not retried after an indefinite error. A command
         without issued positions gets them here. It keeps them after an indefinite error, so that
         the caller can repeat the same message; retries then end after
-        ``COMMAND_REPEATED_MS_MAX``.
+        ``COMMAND_REPEATED_MS_MAX``. They end at once when every node refuses the TLS of this
+        process, or that it has none.
 
         Raises:
             MetadataError: The last attempt's error; indefinite if any attempt's was.
@@ -125,6 +127,7 @@ class DiscoveryNodes:
         # A command with positions was sent in an earlier call, whose outcome is unknown here.
         is_new = not is_issued(request)
         was_indefinite = False
+        refusing: set[str] = set()
         while True:
             remaining_ms = max(1.0, (deadline - loop.time()) * 1_000)
             endpoint = self.endpoint
@@ -146,9 +149,11 @@ class DiscoveryNodes:
                 was_indefinite = True
                 deadline = min(deadline, loop.time() + COMMAND_REPEATED_MS_MAX / 1_000)
             self._react(endpoint, error)
+            error = await self._tls_refusal(endpoint, error, refusing)
             pause_ms = retry_pause_ms(error, backoff_ms)
             # DEADLINE_EXCEEDED of an attempt without time would hide the actual cause.
             is_over = loop.time() + (pause_ms + _ATTEMPT_MS_MIN) / 1_000 >= deadline
+            is_over = is_over or refusing.issuperset(self._endpoints)
             if not is_over:
                 await asyncio.sleep(pause_ms / 1_000)
                 # This process may have been suspended. A command sent after the deadline may
@@ -181,6 +186,20 @@ class DiscoveryNodes:
         if isinstance(error, Unavailable):
             # A shard may have been unknown when the positions were read.
             self._positions.forget()
+
+    async def _tls_refusal(
+        self, endpoint: str, error: MetadataError, refusing: set[str]
+    ) -> MetadataError:
+        """Return the reason for ``error`` if it is TLS, else ``error``. The nodes whose last answer
+        that was are ``refusing``."""
+        text = str(error)
+        is_unconnected = isinstance(error, Unavailable) and NOT_CONNECTED in text
+        refusal = await tls_refusal(endpoint, text) if is_unconnected else None
+        if refusal is None:
+            refusing.discard(endpoint)
+            return error
+        refusing.add(endpoint)
+        return refusal
 
     async def call_at(
         self,
