@@ -11,7 +11,8 @@ Afterwards names are looked up one by one at one discovery node, whose own count
 shards says how many each lookup took:
 
 - ``rename_ms``, ``property_ms``: of one rename and of one write of a property, from the call to the
-  answer
+  answer; each write begins when the answer to a rename has come, and its broker releases the unit
+- ``rename_idle_ms``, ``property_idle_ms``: the same of as many topics that no broker has
 - ``namespace_topics_per_s``: of a namespace with as many other topics, which are not assigned, from
   the first call of its rename to the deletion of the old namespace
 - ``requests_per_lookup``: of topics that were never renamed (``unrenamed``), of new names the first
@@ -98,19 +99,27 @@ async def rename_namespace(cluster: Bench, client: Client, tenant: str, topics: 
     return round(topics / seconds, 1)
 
 
+def names_for(tenant: str, word: str, topics: int) -> list[str]:
+    """Return new names: half of them in another namespace."""
+    places = ("load", "elsewhere")
+    return [f"persistent://{tenant}/{places[n % 2]}/{word}-{n}" for n in range(topics)]
+
+
 async def measure(topics: int, size: ClusterSize) -> dict[str, Any]:
     async with bench(None, size) as cluster:
         tenant = cluster.namespace.partition("/")[0]
         async with Client(cluster.targets[:1], timeout_ms=TIMEOUT_MS) as client:
             await client.create_namespace(f"{tenant}/elsewhere")
+            idle = [f"persistent://{cluster.namespace}/idle-{n}" for n in range(topics)]
             names = [f"persistent://{cluster.namespace}/first-{n}" for n in range(topics)]
-            await cluster.create(names)
+            await cluster.create([*idle, *names])
+            idle_names = names_for(tenant, "rested", topics)
+            idle_properties, idle_renames = await rename_all(
+                client, list(zip(idle, idle_names, strict=True))
+            )
             requests: dict[str, float] = {}
             requests["unrenamed"], ids = await look_up_all(cluster, client, names, None)
-            new_names = [
-                f"persistent://{tenant}/{('load', 'elsewhere')[n % 2]}/second-{n}"
-                for n in range(topics)
-            ]
+            new_names = names_for(tenant, "second", topics)
             properties, renames = await rename_all(client, list(zip(names, new_names, strict=True)))
             namespace_topics_per_s = await rename_namespace(cluster, client, tenant, topics)
             for title, asked in (("renamed", new_names), ("former", names)):
@@ -120,6 +129,8 @@ async def measure(topics: int, size: ClusterSize) -> dict[str, Any]:
         "benchmark": "renames",
         "rename_ms": renames.summary(),
         "property_ms": properties.summary(),
+        "rename_idle_ms": idle_renames.summary(),
+        "property_idle_ms": idle_properties.summary(),
         "namespace_topics_per_s": namespace_topics_per_s,
         "requests_per_lookup": requests,
         "topics": topics,
