@@ -7,8 +7,10 @@ each assignment again at the unit's next lookup, which changes nothing at the br
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from nextgen.kernel.errors import MetadataError, SessionExpired
 from nextgen.kernel.limits.cluster import (
@@ -196,8 +198,9 @@ class BrokerSync:
         return None if assignment is None else self._directory.session(assignment.session_id)
 
     def _note_synced(self, assignment: Assignment) -> None:
-        self._synced.pop(assignment.key, None)
-        self._synced[assignment.key] = (assignment.epoch, assignment.session_id)
+        key = assignment.key
+        self._synced.pop(key, None)
+        self._synced[key] = _shared(assignment.epoch, sys.intern(assignment.session_id))
         if len(self._synced) > UNITS_SYNCED_MAX:
             del self._synced[next(iter(self._synced))]
 
@@ -205,6 +208,12 @@ class BrokerSync:
         self._ended[session_id] = None
         if len(self._ended) > _ENDED_SESSIONS_MAX:
             del self._ended[next(iter(self._ended))]
+
+
+@lru_cache(maxsize=1_024)
+def _shared(epoch: int, session_id: str) -> tuple[int, str]:
+    """Return the pair; nearly all units of a session have the same one."""
+    return epoch, session_id
 
 
 def _chunks(messages: Sequence[TopicAssignment]) -> Iterator[list[TopicAssignment]]:

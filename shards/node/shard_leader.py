@@ -74,6 +74,7 @@ from shards.slots.slot_keeper import SlotKeeper
 from shards.slots.slot_source import SlotSource
 from shards.state.measured_log import MeasuredLog
 from shards.state.shard_state import ShardState
+from shards.state.state_cache import StateRoom
 from shards.watches.effective_writes import EffectiveWrites
 from shards.watches.expecting_managers import ExpectingManagers
 from shards.watches.returning_managers import ManagerRollCall
@@ -112,6 +113,8 @@ class LeaderDependencies:
 
     slot_moves: SlotMoves = field(default_factory=NoSlotMoves)
     evacuations: NodeEvacuations = field(default_factory=NodeEvacuations)
+    states: StateRoom = field(default_factory=StateRoom)
+    """What the leaders of the node may keep in memory of their shards."""
 
 
 class ShardLeader:
@@ -138,7 +141,9 @@ class ShardLeader:
             dependencies.clock.wall_ms,
             dependencies.entropy,
             dependencies.clock.monotonic,
+            dependencies.states.part,
         )
+        self._states = dependencies.states
         self._make_brokers(dependencies)
         self._make_effective(dependencies, log)
         self.leases = LeaseKeeper(
@@ -452,6 +457,7 @@ class ShardLeader:
     def start(self, table: SlotTable) -> None:
         """Take over the shard's brokers and leases. The first leader of all adopts the slots that
         the map gives the shard before it does anything else."""
+        self._states.enter(self)
         self.state.adopt_first_slots(table.ranges_of(self.shard_id), table.version)
         self.brokers.start()
         self._roll_call.start()
@@ -466,6 +472,7 @@ class ShardLeader:
         """End the term: pending requests fail with ``NotLeader`` and ``leader_hint``."""
         error = NotLeader(self.shard_id, leader_hint)
         self.state.term.end()
+        self._states.leave(self)
         self._slot_keeper.close()
         for task in self._tasks:
             task.cancel()

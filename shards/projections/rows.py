@@ -7,6 +7,7 @@ themselves, most of which concern one or two rows by key.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -123,6 +124,11 @@ def unpack_id(packed: str | bytes) -> str:
     return packed.hex() if isinstance(packed, bytes) else packed
 
 
+def _unpack_shared_id(packed: str | bytes) -> str:
+    """Return an id that many states have: they have it once."""
+    return sys.intern(unpack_id(packed))
+
+
 def _pack_names(names: tuple[OldName, ...]) -> str:
     pairs = [(each.name, each.until_ms) for each in names]
     return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
@@ -141,6 +147,7 @@ def _unpack_numbers(packed: str) -> tuple[int, ...]:
 
 
 _ID: Conversion = (pack_id, unpack_id)
+_SHARED_ID: Conversion = (pack_id, _unpack_shared_id)
 _PROPERTIES: Conversion = (_pack, unpack_properties)
 _EMPTY: dict[str, Any] = {"properties": (), "policies": NO_PACKED_POLICIES}
 _OF_TOPIC: dict[str, Any] = {**_EMPTY, "former_names": ()}
@@ -154,7 +161,7 @@ _TOPIC = RowFields(
     converted={
         "properties": _PROPERTIES,
         "topic_id": _ID,
-        "namespace_id": _ID,
+        "namespace_id": _SHARED_ID,
         "former_names": (_pack_names, _unpack_names),
     },
     nullable=_OF_TOPIC,
@@ -221,7 +228,9 @@ def _assignment_row(key: str, state: Assignment) -> tuple[Any, ...]:
 def _assignment(row: Row) -> Assignment:
     key, name, epoch, broker_id, session_id = row
     topic_id, _, unit = key.partition("/")
-    return Assignment(topic_id, unit, name, epoch, broker_id, unpack_id(session_id))
+    # All units of a session share these texts.
+    session_id, broker_id = _unpack_shared_id(session_id), sys.intern(broker_id)
+    return Assignment(topic_id, unit, name, epoch, broker_id, session_id)
 
 
 def _shard_row(_: str, state: Shard) -> tuple[Any, ...]:

@@ -257,7 +257,8 @@ class _Watch:
             watched = self.names.get(item.name)
             if watched is not None:
                 self._in_snapshot.add(item.name)
-                watched.state = state_of(item)
+                object_id = watched.holders[0].object_id if watched.holders else ""
+                watched.state = state_of(item, name=watched.name, object_id=object_id)
 
     def on_snapshot_complete(self, position: int) -> None:
         found, self._in_snapshot = self._in_snapshot or set(), None

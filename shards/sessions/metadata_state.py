@@ -6,6 +6,8 @@ by one, by the rules of the inventories themselves.
 
 from __future__ import annotations
 
+import sys
+
 from protos.nextgen.v1.broker_service_pb2 import Delivery, MetadataRemoved
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import LIFE_STATE_DELETING, Item, Kind
@@ -52,8 +54,12 @@ _TOPIC_EVENTS = (
 )
 
 
-def state_of(item: Item) -> MetadataState | None:
-    """Return the state that ``item`` holds, None for an absent object."""
+def state_of(item: Item, *, name: str = "", object_id: str = "") -> MetadataState | None:
+    """Return the state that ``item`` holds, None for an absent object.
+
+    ``name`` and ``object_id`` are what the caller keeps of the topic that it expects: the state
+    shares these texts with it, and its namespace's id with all of the namespace.
+    """
     match item.WhichOneof("value"):
         case "tenant":
             tenant = item.tenant
@@ -81,11 +87,11 @@ def state_of(item: Item) -> MetadataState | None:
         case "topic":
             topic = item.topic
             return Topic(
-                topic.topic_id,
-                topic.name,
+                object_id if topic.topic_id == object_id else topic.topic_id,
+                name if topic.name == name else topic.name,
                 topic.partitions,
                 topic.version,
-                topic.namespace_id,
+                sys.intern(topic.namespace_id),
                 topic.created_time_ms,
                 to_properties(topic.properties),
                 _packed(topic),

@@ -7,6 +7,7 @@ leader learns them from the broker, see ``take_report``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Protocol
 
 from nextgen.kernel.errors import MetadataError, Overloaded
@@ -71,8 +72,9 @@ class Sent:
         self.object_id = object_id
         self.version = version
         """The highest that was sent."""
-        self.units: dict[str, int] = {}
-        """For a topic: the units that the session holds, with their epochs."""
+        self.units: dict[str, int] = _NO_UNITS
+        """For a topic: the units that the session holds, with their epochs. Change it by
+        ``note_unit`` and ``drop_unit``: objects with one unit or none share it."""
         self.trace_id = ""
         """Trace id of the lookup for which it was sent, if that was traced."""
         self.is_gone = False
@@ -80,6 +82,33 @@ class Sent:
 
     def __repr__(self) -> str:
         return f"<Sent {self.name} id={self.object_id} version={self.version}>"
+
+    def note_unit(self, unit: str, epoch: int) -> None:
+        """Note a unit as held, or that it has a later epoch."""
+        if not self.units or (len(self.units) == 1 and unit in self.units):
+            self.units = _alone(unit, epoch)
+            return
+        if len(self.units) == 1:
+            self.units = dict(self.units)
+        self.units[unit] = epoch
+
+    def drop_unit(self, unit: str) -> None:
+        """Note a unit as held no more."""
+        if len(self.units) > 2:
+            del self.units[unit]
+            return
+        left = [each for each in self.units.items() if each[0] != unit]
+        self.units = _alone(*left[0]) if left else _NO_UNITS
+
+
+_NO_UNITS: dict[str, int] = {}
+
+
+@lru_cache(maxsize=1_024)
+def _alone(unit: str, epoch: int) -> dict[str, int]:
+    """Return one unit with its epoch; all topics that have the same share it. Nearly every topic
+    has one unit, and a map of its own would be a third of what is kept of it."""
+    return {unit: epoch}
 
 
 class SessionMetadata:
@@ -172,7 +201,7 @@ class SessionMetadata:
         sent = self._topics.get(release.topic_id)
         if sent is None or sent.units.get(release.unit, release.epoch + 1) > release.epoch:
             return None
-        del sent.units[release.unit]
+        sent.drop_unit(release.unit)
         self._units -= 1
         if sent.units:
             return None
@@ -248,7 +277,7 @@ class SessionMetadata:
     def _note_unit(self, sent: Sent, unit: str, epoch: int) -> None:
         if unit not in sent.units and self._orphans.pop((sent.object_id, unit), None) is None:
             self._units += 1
-        sent.units[unit] = max(epoch, sent.units.get(unit, epoch))
+        sent.note_unit(unit, max(epoch, sent.units.get(unit, epoch)))
 
     def _topic(self, topic: Topic) -> Sent:
         sent = self._topics.get(topic.topic_id)

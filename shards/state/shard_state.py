@@ -30,7 +30,7 @@ from shards.state.command_outcomes import CommandOutcomes
 from shards.state.proposer import Proposer
 from shards.state.shard_slots import IdMint, ShardSlots
 from shards.state.shard_term import ShardTerm
-from shards.state.state_cache import StateCache
+from shards.state.state_cache import StateCache, as_many_as_alone
 from shards.state.state_reads import StateReads
 from shards.state.state_scans import StateScans
 from shards.state.topic_names import TopicNames
@@ -40,7 +40,8 @@ class ShardState:
     """The parts of one leader's state, for one term. All run on the event loop.
 
     ``query`` reads the view; ``clock_ms`` and ``entropy`` are what the leader stamps commands
-    with, and by ``monotonic`` seconds it keeps their outcomes.
+    with, and by ``monotonic`` seconds it keeps their outcomes. ``cached_max`` is for the
+    ``StateCache``.
     """
 
     def __init__(
@@ -52,13 +53,14 @@ class ShardState:
         clock_ms: Callable[[], int],
         entropy: Callable[[int], bytes],
         monotonic: Callable[[], float],
+        cached_max: Callable[[], int] = as_many_as_alone,
     ) -> None:
         self.shard_id = shard_id
         self.term = ShardTerm(shard_id, term)
         self.log = log
         self.now_ms = clock_ms
         self.monotonic = monotonic
-        cache = self.cache = StateCache()
+        cache = self.cache = StateCache(cached_max)
         self.reads = StateReads(self.term, cache, query)
         self.slots = ShardSlots(shard_id, self.reads)
         self.names = TopicNames(shard_id, self.reads, self.slots, clock_ms)

@@ -6,21 +6,50 @@ Only this leader changes its shard, so a state that it has read stays valid unti
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-from nextgen.kernel.limits.cluster import SHARD_STATES_CACHED_MAX
+from nextgen.kernel.limits.write import NODE_STATES_CACHED_MAX, SHARD_STATES_CACHED_MAX
 from shards.domain.states import State, StateKind, States
 
 TouchedKeys = tuple[tuple[StateKind, tuple[str, ...]], ...]
 
 
+class StateRoom:
+    """How many states each of a node's leaders may keep of a kind. Owned by one event loop."""
+
+    def __init__(self) -> None:
+        self._leaders: set[Hashable] = set()
+
+    def __repr__(self) -> str:
+        return f"<StateRoom leaders={len(self._leaders)} part={self.part()}>"
+
+    def enter(self, leader: Hashable) -> None:
+        """Give a leader its part."""
+        self._leaders.add(leader)
+
+    def leave(self, leader: Hashable) -> None:
+        """Divide its part among the others."""
+        self._leaders.discard(leader)
+
+    def part(self) -> int:
+        """Return how many states a leader may keep at this moment."""
+        equal = NODE_STATES_CACHED_MAX // max(1, len(self._leaders))
+        return min(equal, SHARD_STATES_CACHED_MAX)
+
+
+def as_many_as_alone() -> int:
+    """Return how many states the only leader of a node may keep of a kind."""
+    return SHARD_STATES_CACHED_MAX
+
+
 class StateCache:
     """States by kind and key. A pending state stays until the view has it, others may be dropped.
 
-    A state ``None`` means that nothing is stored under the key.
+    A state ``None`` means that nothing is stored under the key. ``cached_max`` returns how many of
+    a kind may be kept beyond the pending ones.
     """
 
-    def __init__(self, cached_max: int = SHARD_STATES_CACHED_MAX) -> None:
+    def __init__(self, cached_max: Callable[[], int] = as_many_as_alone) -> None:
         self._cached_max = cached_max
         self._pending: dict[StateKind, dict[str, tuple[int, State | None]]] = defaultdict(dict)
         self._settled: States = defaultdict(dict)
@@ -82,7 +111,7 @@ class StateCache:
         return {key: pending[key][1] for key in keys if key in pending} if pending else {}
 
     def _trim(self, settled: dict[str, State | None]) -> None:
-        excess = len(settled) - self._cached_max
+        excess = len(settled) - self._cached_max()
         if excess > 0:
             for key in [key for key, _ in zip(settled, range(excess), strict=False)]:
                 del settled[key]

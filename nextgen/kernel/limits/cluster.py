@@ -407,10 +407,6 @@ PAGE_BYTES_MAX = 2 * 1024 * 1024
 UNITS_PER_RECORD_MAX = 1_000
 """Units unassigned by one record when a topic goes: with the longest names half a record."""
 
-SHARD_STATES_CACHED_MAX = 16_384
-"""Aggregates a shard leader keeps in memory beyond those in flight, per kind. Some 600 bytes each:
-at most 10 MB of topics. Frequently used ones are not read from disk."""
-
 SHARD_PENDING_RECORDS_MAX = 20_000
 """Records a shard leader holds until its own view has applied them; beyond it ``Overloaded``."""
 

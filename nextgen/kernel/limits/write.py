@@ -110,3 +110,11 @@ POSITION_WAIT_MS = 300
 
 POSITION_READ_TIMEOUT_MS = 2_000
 """Time-out of one read of a position, an election included."""
+
+SHARD_STATES_CACHED_MAX = 16_384
+"""Aggregates a shard leader keeps in memory beyond those in flight, per kind. Some 600 bytes each:
+at most 10 MB of topics. Frequently used ones are not read from disk."""
+
+NODE_STATES_CACHED_MAX = 65_536
+"""The same of all shard leaders of a node together, some 40 MB of topics and as much of assigned
+units: each has an equal part. So what a node keeps does not grow with the number of its shards."""

@@ -20,7 +20,8 @@ LED_S = 6.0
 Scenario = Callable[[Harness, StreamedHomes], Coroutine[Any, Any, None]]
 
 
-def in_streamed_shard(directory: Path, scenario: Scenario) -> None:
+def in_streamed_shard(directory: Path, scenario: Scenario, *, units: int = 50) -> None:
+    """Run ``scenario`` in virtual time. ``units`` is how many each broker's lease has."""
     homes = StreamedHomes()
 
     async def live(shard: Harness) -> None:
@@ -29,7 +30,7 @@ def in_streamed_shard(directory: Path, scenario: Scenario) -> None:
         await scenario(shard, homes)
 
     with homes.served():
-        in_shard(directory, live, homes=homes)
+        in_shard(directory, live, homes=homes, units=units)
 
 
 async def set_policies(

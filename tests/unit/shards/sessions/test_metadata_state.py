@@ -64,6 +64,22 @@ def test_an_item_gives_the_state_that_it_was_made_of(kind: Kind, state: Metadata
     assert state_of(item_message(kind, state.name, state)) == state
 
 
+def test_a_topic_shares_the_texts_that_its_follower_has_and_only_those() -> None:
+    """A manager follows 100,000 topics: it has each name, each id and a namespace's id once."""
+    name, object_id = "".join(("persistent://acme/", "orders/t")), "".join(("topic", "-id"))
+    topic = Topic("".join(("topic-", "id")), "persistent://acme/orders/t", 0, 7, "n-1", TIME_MS, ())
+    item = item_message(KIND_TOPIC, topic.name, topic)
+
+    first = state_of(item, name=name, object_id=object_id)
+    other = state_of(item, name="another", object_id="another")
+
+    assert first == other == topic
+    assert isinstance(first, Topic)
+    assert isinstance(other, Topic)
+    assert (first.name is name, first.topic_id is object_id) == (True, True)
+    assert first.namespace_id is other.namespace_id
+
+
 def test_an_item_without_a_value_is_an_absence() -> None:
     assert state_of(item_message(KIND_TENANT, "acme", None)) is None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nextgen.kernel.errors import Overloaded
 from protos.nextgen.v1.broker_service_pb2 import HeldMetadata, HeldObject, HeldUnit
@@ -16,7 +18,7 @@ from protos.nextgen.v1.inventory_pb2 import (
 )
 from protos.nextgen.v1.shard_service_pb2 import TopicAssignment, TopicRelease
 from shards.sessions import session_metadata
-from shards.sessions.session_metadata import SessionMetadata
+from shards.sessions.session_metadata import Sent, SessionMetadata
 from shards.sessions.session_soft_state import SessionSoftState
 
 
@@ -52,6 +54,41 @@ def test_a_topic_is_had_until_its_last_unit_is_released() -> None:
     assert one.note_released(release("p0")) is None
     assert one.note_released(release("p1")) is topic
     assert list(one) == []
+
+
+_UNITS = st.sampled_from(["", "p0", "p1", "p2"])
+_CHANGES = st.tuples(st.integers(0, 2), _UNITS, st.one_of(st.none(), st.integers(1, 3)))
+
+
+@given(st.lists(_CHANGES, max_size=40))
+def test_topics_that_share_the_map_of_their_units_do_not_change_each_others(
+    changes: list[tuple[int, str, int | None]],
+) -> None:
+    """Of some topics units are noted, with an epoch, and dropped."""
+    session = SessionSoftState(BrokerRecorded(session_id="s"), 0.0)
+    topics = [Sent(session, KIND_TOPIC, f"t-{number}", f"id-{number}", 1) for number in range(3)]
+    expected: list[dict[str, int]] = [{}, {}, {}]
+
+    for number, unit, epoch in changes:
+        if epoch is not None:
+            topics[number].note_unit(unit, epoch)
+            expected[number][unit] = epoch
+        elif unit in expected[number]:
+            topics[number].drop_unit(unit)
+            del expected[number][unit]
+        assert [topic.units for topic in topics] == expected
+
+
+def test_topics_with_one_unit_have_no_map_of_their_own() -> None:
+    session = SessionSoftState(BrokerRecorded(session_id="s"), 0.0)
+    one, other = (Sent(session, KIND_TOPIC, name, name, 1) for name in ("t-1", "t-2"))
+    one.note_unit("p0", 1)
+    one.note_unit("p1", 1)
+    other.note_unit("p0", 1)
+
+    one.drop_unit("p1")
+
+    assert one.units is other.units
 
 
 def test_a_unit_of_a_topic_that_was_forgotten_and_comes_again_counts_once() -> None:

@@ -1,7 +1,8 @@
 """What a leader has in memory: pending states stay, others may go."""
 
+from nextgen.kernel.limits.write import NODE_STATES_CACHED_MAX, SHARD_STATES_CACHED_MAX
 from shards.domain.states import StateKind
-from shards.state.state_cache import StateCache
+from shards.state.state_cache import StateCache, StateRoom
 
 USAGE = StateKind.USAGE
 
@@ -12,6 +13,25 @@ def test_what_was_remembered_is_found_and_the_rest_is_missing():
 
     assert cache.find(USAGE, ["a", "b", "c"]) == ({"a": 1, "b": None}, ["c"])
     assert cache.find(StateKind.TOTAL, ["a"]) == ({}, ["a"])
+
+
+def test_node_states_cached_max_are_shared_by_the_leaders_of_a_node():
+    room = StateRoom()
+    room.enter("first")
+    cache = StateCache(room.part)
+    assert room.part() == SHARD_STATES_CACHED_MAX
+    cache.remember(USAGE, {str(number): number for number in range(SHARD_STATES_CACHED_MAX)})
+
+    for number in range(63):
+        room.enter(number)
+    assert room.part() == NODE_STATES_CACHED_MAX // 64
+    cache.remember(USAGE, {"one": 1})
+
+    found, _ = cache.find(USAGE, [str(number) for number in range(SHARD_STATES_CACHED_MAX)])
+    assert len(found) + 1 == NODE_STATES_CACHED_MAX // 64, "with one more the oldest are dropped"
+    for number in range(63):
+        room.leave(number)
+    assert room.part() == SHARD_STATES_CACHED_MAX
 
 
 def test_a_pending_state_hides_what_was_read():
@@ -45,7 +65,7 @@ def test_a_state_changed_again_stays_pending_when_the_first_change_settles():
 
 
 def test_shard_states_cached_max_are_kept_and_one_more_drops_the_oldest():
-    cache = StateCache(cached_max=2)
+    cache = StateCache(cached_max=lambda: 2)
 
     cache.remember(USAGE, {"a": 1, "b": 2, "c": 3})
 
@@ -53,7 +73,7 @@ def test_shard_states_cached_max_are_kept_and_one_more_drops_the_oldest():
 
 
 def test_pending_states_are_kept_however_many_there_are():
-    cache = StateCache(cached_max=1)
+    cache = StateCache(cached_max=lambda: 1)
     touched = cache.change(1, {USAGE: {"a": 1, "b": 2}})
     assert cache.find(USAGE, ["a", "b"])[1] == []
 
