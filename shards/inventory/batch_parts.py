@@ -75,6 +75,8 @@ def begin_part(
             strip_part(answer.result, len(command.topics))
             return answer
         recorded.insert(0, answer.result)
+    if not recorded:
+        return command
     known = by_hash(recorded)
     result = known_result(command, known)
     return without_known(command, known) if result is None else replace(answer, result=result)

@@ -257,9 +257,10 @@ class InventoryCommands:
     # Topics -----------------------------------------------------------------------------------
 
     def _create_topics(self, command: OnNewTopics) -> Work:
-        names = [each.name for each in command.topics if isinstance(each, NewTopic)]
-        if any(map(self.pointers.of, names)):
-            return self._create_named_topics(command, names)
+        if self._state.names.have_pointers:
+            names = [each.name for each in command.topics if isinstance(each, NewTopic)]
+            if any(map(self.pointers.of, names)):
+                return self._create_named_topics(command, names)
         return self._create_topics_by(command, NOT_ASKED)
 
     async def _create_named_topics(

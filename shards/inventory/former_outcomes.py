@@ -144,8 +144,10 @@ class FormerOutcomes:
         Raises:
             Unavailable: It does not. Nothing was carried out.
         """
+        if request.issued_position or not request.issued:
+            return
         named = {each.shard_id for each in request.issued if each.position}
-        if not named or request.issued_position:
+        if not named:
             return
         for command in commands:
             if command.command_id and not (named & self._all_sources(self._slots_of(command))):

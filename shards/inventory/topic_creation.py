@@ -50,6 +50,7 @@ from shards.wire.inventory import rejected_topic
 Admissions = Mapping[str, Admission | Rejected]
 """By namespace."""
 _Decision = Accepted[topic.TopicEvent | ScalableTopicEvent] | Rejected
+_NONE_FREED: Accepted[TopicNameFreed] | Rejected = Accepted(())
 
 
 class TopicCreation:
@@ -120,6 +121,7 @@ class TopicCreation:
         present = dict(zip(names, self._state.reads.load_topics(names), strict=True))
         time_ms = self._state.now_ms()
         forced = self._forced if command.on_demand else None
+        have_pointers = self._state.names.have_pointers
 
         added: Counter[str] = Counter()
         events: list[DomainEvent] = []
@@ -137,7 +139,7 @@ class TopicCreation:
             if new.spec.migrates and new.refusal is None and before is not None:
                 outcomes.append(self._migrate_again(before, time_ms, events))
                 continue
-            freed = self._freed(new, before, uses)
+            freed = self._freed(new, before, uses) if have_pointers else _NONE_FREED
             decision = self._bounded(
                 (freed if isinstance(freed, Rejected) else None)
                 or shadows.refusal(new, before)
@@ -181,7 +183,7 @@ class TopicCreation:
     ) -> Accepted[TopicNameFreed] | Rejected:
         """Return the events that take a new topic's name from renamed ones, or why it is theirs."""
         if before is not None or new.refusal is not None:
-            return Accepted(())
+            return _NONE_FREED
         return self._pointers.admit(new.name, uses)
 
     def _bounded(

@@ -209,6 +209,12 @@ _WITH_PARTS = _WITH_ROWS | {topic_names.TopicRenamed, topic.TopicDeleted}
 _ROWS = frozenset({slots.SlotRow, slots.SlotKey})
 _WITH_HOMES = (topic.Topic, topic_names.FormerName, shadow_source.ShadowSource)
 
+_WITH_UNITS = frozenset({StateKind.ASSIGNMENT, StateKind.SHARD})
+"""The kinds of states whose changes change how many units sessions and tenants have."""
+
+_Sums = defaultdict[StateKind, dict[str, int]]
+"""By kind of sum and key: by how much it changes."""
+
 _COUNTED = frozenset(
     {
         *[route.kind for route in ROUTES.values() if route.total],
@@ -239,50 +245,66 @@ def evolve_all(events: Iterable[DomainEvent], load: LoadStates) -> States:
     """
     states: States = defaultdict(dict)
     wanted: dict[StateKind, set[str]] = defaultdict(set)
-    routed = [*_routed(events, states, wanted)]
+    routed = _routed(events, states, wanted)
     for kind, keys in wanted.items():
         states[kind].update(load(kind, keys))
 
-    sums: Counter[tuple[StateKind, str]] = Counter()
+    sums: _Sums = defaultdict(Counter)
     totals: Counter[StateKind] = Counter()
     moving: slots.SlotRanges | None = None
     for route, key, event in routed:
         known = states[route.kind]
         before: Any = known[key]
+        if not route.is_row and route.kind not in _WITH_UNITS:
+            # Nearly every event: it changes one state, and at most the number of its kind.
+            known[key] = route.evolve(before, event)
+            if route.total:
+                totals[route.kind] += route.total
+            continue
         if route.kind is StateKind.SHARD:
             moving = _moving_ranges(before, event)
         after: Any = route.evolve(before if route.of is None else known[route.of(event)], event)
         if event.__class__ in _ROWS and moving is not None and isinstance(before, _WITH_HOMES):
             after = _kept(route.kind, key, before, after, moving)
         known[key] = after
-        if route.total or route.is_row:
-            totals[route.kind] += route.total or (after is not None) - (before is not None)
+        if route.is_row:
+            totals[route.kind] += (after is not None) - (before is not None)
         elif route.kind is StateKind.ASSIGNMENT:
             _count_units(sums, before, after)
-        elif route.kind is StateKind.SHARD:
+        else:
             _count_moved_units(sums, before, event)
-    sums.update({(StateKind.TOTAL, of.value): totals[of] for of in _COUNTED & totals.keys()})
+    if totals:
+        sums[StateKind.TOTAL] = {of.value: totals[of] for of in totals if of in _COUNTED}
     _add_sums(states, sums, load)
     return states
 
 
 def _routed(
     events: Iterable[DomainEvent], states: States, wanted: dict[StateKind, set[str]]
-) -> Iterator[tuple[Route, str, Any]]:
-    """Yield what changes a state, with its route and key, in order.
+) -> list[tuple[Route, str, Any]]:
+    """Return what changes a state, with its route and key, in order.
 
     Every key is noted in ``states``; in ``wanted``, the keys whose state has to be loaded.
     """
+    routed: list[tuple[Route, str, Any]] = []
     for event in events:
-        own = _own_parts(event)
-        parts = chain(own, _parts(event)) if event.__class__ in _WITH_PARTS else own
-        for route, key, part in parts:
+        route = ROUTES[event.__class__]
+        parts: Iterable[tuple[Route, str, Any]]
+        if event.__class__ in _WITH_PARTS:
+            parts = chain(_own_parts(event), _parts(event))
+        elif route.also is not None:
+            parts = _own_parts(event)
+        else:
+            parts = ((route, route.key(event), event),)
+        for part in parts:
+            route, key, _ = part
             known = states[route.kind]
             if key not in known:
                 known[key] = None
                 if not (route.is_birth or _is_first_assignment(event)):
                     wanted[route.kind].add(key)
-            yield route, key, part
+            routed.append(part)
+    return routed
 
 
 def _own_parts(event: DomainEvent) -> Iterator[tuple[Route, str, Any]]:
@@ -350,24 +372,22 @@ def _is_first_assignment(event: DomainEvent) -> bool:
 
 
 def _count_units(
-    sums: Counter[tuple[StateKind, str]],
+    sums: _Sums,
     before: assignment.AssignmentState,
     after: assignment.AssignmentState,
 ) -> None:
     change = 0
     if before is not None and before.is_assigned:
-        sums[StateKind.USAGE, before.session_id] -= 1
+        sums[StateKind.USAGE][before.session_id] -= 1
         change -= 1
     if after is not None and after.is_assigned:
-        sums[StateKind.USAGE, after.session_id] += 1
+        sums[StateKind.USAGE][after.session_id] += 1
         change += 1
     if change and after is not None:
-        sums[StateKind.TENANT_USAGE, after.tenant] += change
+        sums[StateKind.TENANT_USAGE][after.tenant] += change
 
 
-def _count_moved_units(
-    sums: Counter[tuple[StateKind, str]], before: shard.ShardSelf, event: DomainEvent
-) -> None:
+def _count_moved_units(sums: _Sums, before: shard.ShardSelf, event: DomainEvent) -> None:
     """Count the assigned units of slots that a shard adopts, releases or reclaims."""
     moved: shard.SlotsAdopted | slots.SlotsReleased | slots.OutgoingSlots
     if isinstance(event, shard.SlotsAdopted | slots.SlotsReleased):
@@ -386,12 +406,11 @@ def _count_moved_units(
         (StateKind.TENANT_USAGE, moved.tenant_units),
     ):
         for each in counted:
-            sums[kind, each.of] += sign * each.units
+            sums[kind][each.of] += sign * each.units
 
 
-def _add_sums(states: States, sums: Counter[tuple[StateKind, str]], load: LoadStates) -> None:
-    for kind in (StateKind.USAGE, StateKind.TENANT_USAGE, StateKind.TOTAL):
-        changes = {key: change for (of_kind, key), change in sums.items() if of_kind is kind}
+def _add_sums(states: States, sums: _Sums, load: LoadStates) -> None:
+    for kind, changes in sums.items():
         if not changes:
             continue
         present = load(kind, changes)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final
 
 from nextgen.kernel.limits.write import NODE_STATES_CACHED_MAX, SHARD_STATES_CACHED_MAX
 from shards.domain.states import State, StateKind, States
@@ -14,27 +16,42 @@ from shards.domain.states import State, StateKind, States
 TouchedKeys = tuple[tuple[StateKind, tuple[str, ...]], ...]
 
 
+class Unread(Enum):
+    """That a state is not in memory, which is not that there is none."""
+
+    UNREAD = 0
+
+
+UNREAD: Final = Unread.UNREAD
+
+
 class StateRoom:
     """How many states each of a node's leaders may keep of a kind. Owned by one event loop."""
 
     def __init__(self) -> None:
         self._leaders: set[Hashable] = set()
+        self._part = SHARD_STATES_CACHED_MAX
 
     def __repr__(self) -> str:
-        return f"<StateRoom leaders={len(self._leaders)} part={self.part()}>"
+        return f"<StateRoom leaders={len(self._leaders)} part={self._part}>"
 
     def enter(self, leader: Hashable) -> None:
         """Give a leader its part."""
         self._leaders.add(leader)
+        self._divide()
 
     def leave(self, leader: Hashable) -> None:
         """Divide its part among the others."""
         self._leaders.discard(leader)
+        self._divide()
 
     def part(self) -> int:
         """Return how many states a leader may keep at this moment."""
+        return self._part
+
+    def _divide(self) -> None:
         equal = NODE_STATES_CACHED_MAX // max(1, len(self._leaders))
-        return min(equal, SHARD_STATES_CACHED_MAX)
+        self._part = min(equal, SHARD_STATES_CACHED_MAX)
 
 
 def as_many_as_alone() -> int:
@@ -53,6 +70,13 @@ class StateCache:
         self._cached_max = cached_max
         self._pending: dict[StateKind, dict[str, tuple[int, State | None]]] = defaultdict(dict)
         self._settled: States = defaultdict(dict)
+
+    def get(self, kind: StateKind, key: str) -> State | Unread | None:
+        """Return the state in memory of ``key``. Commands ask a dozen times each."""
+        entry = self._pending[kind].get(key)
+        if entry is not None:
+            return entry[1]
+        return self._settled[kind].get(key, UNREAD)
 
     def find(
         self, kind: StateKind, keys: Iterable[str]

@@ -23,7 +23,9 @@ from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
 from shards.projections.rows import Query, read_states
 from shards.state.shard_term import ShardTerm
-from shards.state.state_cache import StateCache
+from shards.state.state_cache import UNREAD, StateCache
+
+_TOTAL_KEYS = {kind: kind.value for kind in StateKind}
 
 S = TypeVar("S")
 
@@ -107,7 +109,7 @@ class StateReads:
 
     def total(self, kind: StateKind) -> int:
         """Return how many tenants, namespaces or topics the shard has."""
-        return self._one(StateKind.TOTAL, kind.value, int) or 0
+        return self._one(StateKind.TOTAL, _TOTAL_KEYS[kind], int) or 0
 
     def _own(self, topic: Topic | None) -> Topic | None:
         # Of any other topic the caller has checked the slot, by its name.
@@ -118,7 +120,10 @@ class StateReads:
         return topic if is_own else None
 
     def _one(self, kind: StateKind, key: str, of_type: type[S]) -> S | None:
-        state = self.load(kind, (key,))[key]
+        self._term.check()
+        state = self._cache.get(kind, key)
+        if state is UNREAD:
+            state = self.load(kind, (key,))[key]
         assert state is None or isinstance(state, of_type)
         return state
 

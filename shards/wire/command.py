@@ -6,7 +6,7 @@ An invalid name does not fail the request: it is the command's rejection.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from nextgen.client.wire.policies import policies_from_proto, unknown_choice
@@ -226,7 +226,8 @@ def parse_command(command: Command) -> ParsedCommand:
         parsed = parse(command.command_id, getattr(command, field))
         if command.batch_id and command.command_id and isinstance(parsed, OnNewTopics):
             hashes = tuple([hash64(spec.name) for spec in command.create_topics.topics])
-            return replace(parsed, batch_id=command.batch_id, hashes=hashes)
+            given = parsed.command_id, parsed.topics, parsed.on_demand, parsed.preferred_broker_id
+            return OnNewTopics(*given, batch_id=command.batch_id, hashes=hashes)
         return parsed
     except InvalidName as error:
         return RefusedCommand(command.command_id, invalid_name(error))
@@ -293,6 +294,8 @@ def first_policies(body: CreateTenant | CreateNamespace) -> policies.SetPolicies
 def slots_of(command: ParsedCommand) -> tuple[int, ...]:
     """Return the slots of the names in ``command``. The shard must have them to carry it out; of
     the topic that it is about (``topic_of``) it may instead have the topic."""
+    if isinstance(command, OnNewTopics):
+        return tuple([each.slot for each in command.topics if isinstance(each, NewTopic)])
     match command:
         case (
             OnTenant()
@@ -304,8 +307,6 @@ def slots_of(command: ParsedCommand) -> tuple[int, ...]:
             | OnPoint()
         ):
             return (command.slot,)
-        case OnNewTopics():
-            return tuple([each.slot for each in command.topics if isinstance(each, NewTopic)])
         case _:
             return ()
 
@@ -313,11 +314,7 @@ def slots_of(command: ParsedCommand) -> tuple[int, ...]:
 def topic_of(command: ParsedCommand) -> TopicName | None:
     """Return the name of the topic that should be there, for which the shard must answer; None of
     other commands."""
-    match command:
-        case OnTopic() | OnRename() | OnSource():
-            return command.name
-        case _:
-            return None
+    return command.name if isinstance(command, OnTopic | OnRename | OnSource) else None
 
 
 def _tenant(command_id: bytes, body: TenantBody) -> ParsedCommand:

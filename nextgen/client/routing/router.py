@@ -390,8 +390,10 @@ class ShardRouter:
             if attempts.stamped is None and not execute.issued:
                 attempts.stamped = (shard_id, self._positions.get(shard_id, 0))
             if attempts.stamped is None:
-                named = {each.shard_id: each.position for each in execute.issued}
-                execute.issued_position = named.get(shard_id, 0)
+                # Whoever made the request for this shard has found the position already.
+                if request.shard_id != shard_id or not execute.issued_position:
+                    named = {each.shard_id: each.position for each in execute.issued}
+                    execute.issued_position = named.get(shard_id, 0)
             elif attempts.stamped[0] == shard_id:
                 del execute.issued[:]
                 execute.issued_position = attempts.stamped[1]

@@ -2,7 +2,7 @@
 
 from nextgen.kernel.limits.write import NODE_STATES_CACHED_MAX, SHARD_STATES_CACHED_MAX
 from shards.domain.states import StateKind
-from shards.state.state_cache import StateCache, StateRoom
+from shards.state.state_cache import UNREAD, StateCache, StateRoom
 
 USAGE = StateKind.USAGE
 
@@ -13,6 +13,14 @@ def test_what_was_remembered_is_found_and_the_rest_is_missing():
 
     assert cache.find(USAGE, ["a", "b", "c"]) == ({"a": 1, "b": None}, ["c"])
     assert cache.find(StateKind.TOTAL, ["a"]) == ({}, ["a"])
+
+
+def test_one_state_is_found_as_many_are():
+    cache = StateCache()
+    cache.remember(USAGE, {"a": 1, "b": None})
+    cache.change(1, {USAGE: {"a": None}})
+
+    assert [cache.get(USAGE, key) for key in ("a", "b", "c")] == [None, None, UNREAD]
 
 
 def test_node_states_cached_max_are_shared_by_the_leaders_of_a_node():
