@@ -334,14 +334,45 @@ class TopicController:
             await self._launch_again(known)
 
     async def _wait_for_capacity(self, flights: Sequence[Flight]) -> None:
-        """Plan units again whenever leases change, until their time to wait is over."""
+        """Plan units again when leases have grown, as many as there is room for: to plan thousands
+        for each unit of room would keep the node from everything else.
+
+        Units whose time to wait is over are refused as when they were planned last.
+        """
         deadline = max(flight.waits_until or 0.0 for flight in flights)
-        while (left := deadline - self._clock.monotonic()) > 0:
+        useless = self._room()
+        while flights and (left := deadline - self._clock.monotonic()) > 0:
             if not await self._leases.wait_change(left * 1000):
                 break
-            if any(candidate.has_room for candidate in self._leases.candidates()):
-                break
-        await self._launch_again(flights)
+            # The room that there was they may not have: it is other tenants' reserve, for one.
+            useless = min(useless, self._room())
+            room = self._room() - useless
+            some, flights = flights[:room], flights[room:]
+            await self._launch_again(some)
+            if flights:
+                self._leases.want(len(flights))
+        room = max(0, self._room() - useless)
+        await self._launch_again(flights[:room])
+        await self._refuse(flights[room:])
+
+    def _room(self) -> int:
+        """Return how many more units the leases in force have room for."""
+        found = self._leases.candidates()
+        return sum(each.units_leased - each.units_used for each in found if each.has_room)
+
+    async def _refuse(self, flights: Sequence[Flight]) -> None:
+        """Answer units for which no capacity has come with the reason."""
+        try:
+            if flights:
+                await self._proposer.confirm()
+        except MetadataError as error:
+            self._flights.fail(flights, error)
+            return
+        for flight in flights:
+            assert flight.refusal is not None, "a unit waits because it was refused"
+            if flight.refusal.code is RejectionCode.SHARE_EXCEEDED:
+                self._metrics.share_refusals.inc()
+            self._flights.land(flight, self._answers.refused(flight.text, flight.refusal))
 
     async def _wait(
         self, waiting: dict[str, asyncio.Future[LookupAnswer]], deadline: float

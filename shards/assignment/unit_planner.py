@@ -95,6 +95,7 @@ class UnitPlanner:
         """Decide what the units need. The caller MUST propose the events of ``placed`` at once."""
         plan = Plan()
         cold: list[_Cold] = []
+        known: dict[str, Policies | None] = {}
         loaded = self._units.reads.load([flight.name for flight in flights])
         for flight, (topic, assignment) in zip(flights, loaded, strict=True):
             refusal = self._check_served(flight, topic)
@@ -108,9 +109,10 @@ class UnitPlanner:
                 if not self._raise_epoch(flight, topic, assignment, plan):
                     self._look_at_owner(flight, topic, assignment, plan)
                 continue
-            parents = self._policies.known(flight.name.namespace_text)
-            if parents is None:
-                parents = flight.parents
+            namespace = flight.name.namespace_text
+            if namespace not in known:
+                known[namespace] = self._policies.known(namespace)
+            parents = known[namespace] or flight.parents
             if parents is None:
                 plan.unread.append(flight)
             else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from nextgen.client.wire.policies import policies_to_proto
 from nextgen.kernel.errors import (
     NotLeader,
     Overloaded,
@@ -16,11 +18,12 @@ from nextgen.kernel.errors import (
     Unavailable,
 )
 from nextgen.kernel.events.generations import last_epoch_of_generation
+from nextgen.kernel.governance.policies import PlacementRules, Policies
 from nextgen.kernel.limits.cluster import NAMES_PER_LOOKUP_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import NodeId
 from protos.nextgen.v1 import shard_service_pb2 as pb
-from protos.nextgen.v1.inventory_pb2 import LookupAnswer
+from protos.nextgen.v1.inventory_pb2 import KIND_TOPIC, LookupAnswer
 from shards.assignment import topic_controller
 from shards.domain.topic import TopicPartitionsGrown
 from shards.state.event_levels import EVENT_LEVELS
@@ -230,6 +233,53 @@ async def test_full_leases_answer_no_capacity_and_ask_for_more(shard: Harness) -
     assert [answer.rejection_code for answer in answers] == ["", "", "NO_CAPACITY"]
     assert answers[2].retryable
     assert any(request.units_wanted for request in shard.cluster.lease_requests)
+
+
+@run_by(in_shard, units=100)
+async def test_units_that_wait_are_planned_as_there_comes_room(shard: Harness) -> None:
+    """1. 500 units are looked up, leases have 100, of which ten are other tenants' reserve. 2. They
+    grow to 150. 3. As many of those that wait are planned again, and the others are refused when
+    their time is over."""
+    await shard.start_broker("broker-1", capacity_units=1_000)
+    topics = await shard.create_topics(*(f"t-{number:03}" for number in range(500)))
+    planner = shard.leader.topics._planner
+    plan, planned = planner.plan, []
+    planner.plan = lambda flights: planned.append(len(flights)) or plan(flights)
+    looking = asyncio.create_task(shard.lookup(*topics))
+    await asyncio.sleep(0.3)
+    shard.cluster.units = 150
+
+    answers = await looking
+
+    codes = Counter(answer.rejection_code for answer in answers)
+    assert codes == {"": 135, "SHARE_EXCEEDED": 365}
+    assert all(answer.retryable for answer in answers if answer.rejection_code)
+    # Once at first, once with the policies of their namespace.
+    assert planned[:2] == [500, 500]
+    assert sum(planned[2:]) <= 6 * 50
+
+
+@run_by(in_shard, units=5)
+async def test_units_behind_one_that_may_not_have_the_room_get_it(shard: Harness) -> None:
+    """The first of those that wait are pinned to a broker without room."""
+    shard.cluster.broker_units["broker-1"] = 1
+    await shard.start_broker("broker-1")
+    await shard.start_broker("broker-2")
+    pinned = await shard.create_topics(*(f"pinned-{number}" for number in range(3)))
+    free = await shard.create_topics(*(f"free-{number:02}" for number in range(9)))
+    rules = policies_to_proto(Policies(placement=PlacementRules(pinned_brokers=("broker-1",))))
+    for topic in pinned:
+        body = pb.SetPolicies(kind=KIND_TOPIC, name=topic, policies=rules)
+        result = await shard.execute(set_policies=body)
+        assert not result.rejection_code
+    looking = asyncio.create_task(shard.lookup(*pinned, *free))
+    await asyncio.sleep(0.5)
+    shard.cluster.units = 20
+
+    answers = await looking
+
+    assert [answer.rejection_code for answer in answers[:3]] == ["", "NO_CAPACITY", "NO_CAPACITY"]
+    assert [answer.broker_id for answer in answers[3:]] == ["broker-2"] * 9
 
 
 async def report_used(
