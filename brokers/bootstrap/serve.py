@@ -15,6 +15,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from brokers.adapters.broker_service.servicer import BrokerServicer
+from brokers.adapters.broker_service.stock_broker import StockBrokerServicer
 from brokers.adapters.broker_service.stock_topic_admin import StockTopicAdmin
 from brokers.adapters.broker_service.topic_admin import TopicAdminServicer
 from brokers.adapters.cluster.locator import ClusterLocator
@@ -73,6 +74,7 @@ from nextgen.runtime.servers.probes import Probes
 from nextgen.tasks.background import keep, start
 from protos.nextgen.v1.broker_service_pb2_grpc import add_BrokerServiceServicer_to_server
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
+from protos.nextgen.v1.stock_broker_pb2_grpc import add_StockBrokerServiceServicer_to_server
 from protos.nextgen.v1.topic_admin_pb2_grpc import add_TopicAdminServicer_to_server
 
 SERVICE_NAME = "nextgen.v1.BrokerService"
@@ -382,6 +384,8 @@ async def _start_server(
     if sidecar is not None:
         elsewhere = StockTopicAdmin(lambda: sidecar.web_urls)
         add_TopicAdminServicer_to_server(elsewhere, server.server)
+        steps = StockBrokerServicer(sidecar.handover)
+        add_StockBrokerServiceServicer_to_server(steps, server.server)
     await server.start(
         config.listen.host,
         config.listen.port,

@@ -13,6 +13,7 @@ from brokers.config import BrokerConfig
 from brokers.ports.plugin import PluginConnection
 from brokers.ports.session import Clock, ManagerDialer
 from brokers.service.session.agent import BrokerAgent
+from brokers.service.sidecar.handover import Handover
 from brokers.service.sidecar.plugin_faults import PluginFaults
 from brokers.service.sidecar.sidecar import ReportedLoad, Sidecar
 from brokers.service.sidecar.stock_topics import StockTopics
@@ -76,4 +77,5 @@ def new_sidecar(
         removals=TopicRemovals(ShardTopicInventory(router)),
         faults=faults,
         clock=clock,
+        handover=Handover(directory),
     )

@@ -59,6 +59,40 @@ class PluginAlive:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenTopic:
+    """A topic that is open at the stock broker."""
+
+    topic: str
+    is_owned: bool
+    """It belongs to this broker, as its namespace is placed now: by topic or by bundle."""
+    bundle_owner: str
+    """The broker that has the topic's bundle, as in ``PluginGreeting.broker``; "" if none has."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTopics:
+    """A part of the answer to ``list_open``."""
+
+    number: int
+    by_topic: bool
+    """Whether the broker has heard that the namespace is handed over."""
+    topics: tuple[OpenTopic, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignClosed:
+    """The answer to ``close_foreign``: numbers of topics."""
+
+    number: int
+    closed: int
+    kept: int
+    """They are this broker's by now, or are not open."""
+    failed: int
+    """They are open, and their owner could not be told."""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicsReported:
     """What has changed among the broker's open topics that are placed one by one: those that are in
     use by now, those that are not, and those that are closed."""
@@ -95,6 +129,8 @@ FromPlugin = (
     | TopicsReported
     | AbsentReported
     | DeletedReported
+    | OpenTopics
+    | ForeignClosed
 )
 
 
@@ -176,6 +212,17 @@ class PluginConnection(Protocol):
 
     def refused(self, number: int, code: str, message: str, *, is_final: bool) -> None:
         """Answer a lookup that has no broker; ``is_final``: repeating it is of no use."""
+        ...
+
+    def list_open(self, number: int, namespace: str) -> None:
+        """Ask for the topics of a namespace that are open, in ``OpenTopics`` of this number."""
+        ...
+
+    def close_foreign(self, number: int, topics: Sequence[str]) -> None:
+        """Have topics closed that are open and belong to others, and their clients sent there.
+
+        Answered with ``ForeignClosed`` of this number.
+        """
         ...
 
     def close(self) -> None: ...

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from brokers.domain.holding import Assignment, Release
 from brokers.ports.plugin import (
     AbsentReported,
     DeletedReported,
+    ForeignClosed,
     FromPlugin,
     LoadMeasured,
     LookupRequest,
+    OpenTopic,
+    OpenTopics,
     PluginAlive,
     PluginFault,
     PluginGreeting,
@@ -83,32 +86,14 @@ def decode(line: bytes) -> FromPlugin:
         PluginLost: It is none.
     """
     fields = _object(line)
-    match fields.get("kind"):
-        case "alive":
-            return PluginAlive()
-        case "lookup":
-            return LookupRequest(_count(fields, "number"), _text(fields, "topic"))
-        case "synced":
-            return Synced(_count(fields, "number"))
-        case "load":
-            return LoadMeasured(_load(fields))
-        case "topics":
-            return TopicsReported(
-                is_first=fields.get("first") is True,
-                is_last=fields.get("last") is True,
-                used=_names(fields, "used"),
-                unused=_names(fields, "unused"),
-                closed=_names(fields, "closed"),
-            )
-        case "absent":
-            return AbsentReported(_names(fields, "topics"))
-        case "deleted":
-            return DeletedReported(_names(fields, "topics"))
-        case "bye":
-            raise _ended(fields)
-        case other:
-            kind = repr(other)[:_SHOWN_CHARACTERS_MAX]
-            raise PluginLost(f"the plug-in sent a message of an unknown kind, {kind}")
+    kind = fields.get("kind")
+    if kind == "bye":
+        raise _ended(fields)
+    read = _MESSAGES.get(kind) if isinstance(kind, str) else None
+    if read is None:
+        shown = repr(kind)[:_SHOWN_CHARACTERS_MAX]
+        raise PluginLost(f"the plug-in sent a message of an unknown kind, {shown}")
+    return read(fields)
 
 
 def assigned(assignment: Assignment) -> bytes:
@@ -127,6 +112,36 @@ def located_at(number: int, located: Located) -> bytes:
         broker=located.broker_id,
         epoch=located.epoch,
         urls=located.broker_url,
+    )
+
+
+def _topics_reported(fields: Mapping[str, Any]) -> TopicsReported:
+    return TopicsReported(
+        is_first=fields.get("first") is True,
+        is_last=fields.get("last") is True,
+        used=_names(fields, "used"),
+        unused=_names(fields, "unused"),
+        closed=_names(fields, "closed"),
+    )
+
+
+def _foreign_closed(fields: Mapping[str, Any]) -> ForeignClosed:
+    closed, kept, failed = (_count(fields, name) for name in ("closed", "kept", "failed"))
+    return ForeignClosed(_count(fields, "number"), closed, kept, failed)
+
+
+def _open_topics(fields: Mapping[str, Any]) -> OpenTopics:
+    topics = fields.get("topics")
+    if not isinstance(topics, list) or not all(isinstance(each, dict) for each in topics):
+        raise PluginLost("the plug-in sent open topics that are no list")
+    return OpenTopics(
+        number=_count(fields, "number"),
+        by_topic=_flag(fields, "by_topic"),
+        topics=tuple(
+            OpenTopic(_text(each, "topic"), _flag(each, "owned"), _text(each, "bundle_owner"))
+            for each in topics
+        ),
+        is_last=_flag(fields, "last"),
     )
 
 
@@ -211,6 +226,13 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
     return value
 
 
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name)
+    if not isinstance(value, bool):
+        raise _unfit(name, value, "true or false")
+    return value
+
+
 def _number(fields: Mapping[str, Any], name: str) -> float:
     value = fields.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -224,3 +246,17 @@ def _number(fields: Mapping[str, Any], name: str) -> float:
 def _unfit(name: str, value: object, wanted: str) -> PluginLost:
     shown = repr(value)[:_SHOWN_CHARACTERS_MAX]
     return PluginLost(f"the plug-in sent {name} as {shown}, it is {wanted}")
+
+
+_MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], FromPlugin]] = {
+    "alive": lambda _fields: PluginAlive(),
+    "lookup": lambda fields: LookupRequest(_count(fields, "number"), _text(fields, "topic")),
+    "synced": lambda fields: Synced(_count(fields, "number")),
+    "load": lambda fields: LoadMeasured(_load(fields)),
+    "topics": _topics_reported,
+    "absent": lambda fields: AbsentReported(_names(fields, "topics")),
+    "deleted": lambda fields: DeletedReported(_names(fields, "topics")),
+    "open": _open_topics,
+    "closed": _foreign_closed,
+}
+"""What reads the messages of each kind behind the first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from brokers.adapters.plugin import messages
@@ -106,6 +107,12 @@ class SocketPlugin:
         self._send(
             messages.encode("refused", number=number, code=code, message=message, final=is_final)
         )
+
+    def list_open(self, number: int, namespace: str) -> None:
+        self._send(messages.encode("list_open", number=number, namespace=namespace))
+
+    def close_foreign(self, number: int, topics: Sequence[str]) -> None:
+        self._send(messages.encode("close_foreign", number=number, topics=list(topics)))
 
     def close(self) -> None:
         self._writer.transport.abort()

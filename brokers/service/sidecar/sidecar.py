@@ -19,8 +19,11 @@ from brokers.domain.holding import Release
 from brokers.ports.plugin import (
     AbsentReported,
     DeletedReported,
+    ForeignClosed,
+    FromPlugin,
     LoadMeasured,
     LookupRequest,
+    OpenTopics,
     PluginAlive,
     PluginConnection,
     PluginDialer,
@@ -32,6 +35,7 @@ from brokers.ports.plugin import (
 )
 from brokers.ports.session import Clock, ManagerDialer
 from brokers.service.session.agent import BrokerAgent
+from brokers.service.sidecar.handover import Handover
 from brokers.service.sidecar.plugin_faults import PluginFaults
 from brokers.service.sidecar.stock_topics import StockTopics
 from brokers.service.sidecar.stock_units import StockUnits
@@ -79,6 +83,7 @@ class Sidecar:
         removals: TopicRemovals,
         faults: PluginFaults,
         clock: Clock,
+        handover: Handover,
     ) -> None:
         """``managers`` returns what dials broker managers for a connected plug-in."""
         self._plugins = plugins
@@ -90,6 +95,7 @@ class Sidecar:
         self.removals = removals
         self.faults = faults
         self._clock = clock
+        self.handover = handover
         self.greeting: PluginGreeting | None = None
         """The broker that is commanded; None: none is connected."""
 
@@ -121,12 +127,14 @@ class Sidecar:
         units = StockUnits(plugin, self._directory)
         self._topics.begin_anew()
         self._agent.use(SyncedDialer(self._managers(plugin), plugin, sync), units)
+        self.handover.connected(plugin)
         try:
             # The agent says goodbye when it is cancelled.
             await run_until_first(
                 self._agent.run(), self._read(plugin, sync, units), self.removals.run()
             )
         finally:
+            self.handover.lost()
             await units.close()
 
     async def _read(self, plugin: PluginConnection, sync: PluginSync, units: StockUnits) -> None:
@@ -138,25 +146,32 @@ class Sidecar:
                 raise PluginLost(
                     f"the plug-in is silent for {PLUGIN_SILENCE_MS_MAX} ms", PluginFault.SILENT
                 ) from None
-            match message:
-                case LookupRequest():
-                    units.look_up(message)
-                case Synced(number):
-                    sync.confirmed(number)
-                case LoadMeasured(load):
-                    self._load.take(load)
-                    self._close_strays(plugin)
-                case TopicsReported():
-                    self._topics.take(message)
-                case AbsentReported(topics):
-                    self.faults.note(
-                        PluginFault.ABSENT_TOPIC,
-                        f"Pulsar has no {_named(topics)}, and does not create what is looked up",
-                    )
-                case DeletedReported(topics):
-                    self.removals.add(topics)
-                case PluginAlive():
-                    sync.check()
+            self._take(message, plugin, sync, units)
+
+    def _take(
+        self, message: FromPlugin, plugin: PluginConnection, sync: PluginSync, units: StockUnits
+    ) -> None:
+        match message:
+            case LookupRequest():
+                units.look_up(message)
+            case Synced(number):
+                sync.confirmed(number)
+            case LoadMeasured(load):
+                self._load.take(load)
+                self._close_strays(plugin)
+            case TopicsReported():
+                self._topics.take(message)
+            case AbsentReported(topics):
+                self.faults.note(
+                    PluginFault.ABSENT_TOPIC,
+                    f"Pulsar has no {_named(topics)}, and does not create what is looked up",
+                )
+            case DeletedReported(topics):
+                self.removals.add(topics)
+            case OpenTopics() | ForeignClosed():
+                self.handover.take(message)
+            case PluginAlive():
+                sync.check()
 
     def _close_strays(self, plugin: PluginConnection) -> None:
         """Have the broker close what it should not have open. It acknowledges nothing there once

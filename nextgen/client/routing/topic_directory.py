@@ -44,7 +44,7 @@ class RoutedTopicDirectory:
         self._listing = TopicListing(shards, cluster)
         self._urls = LiveBrokerUrls(cluster)
         self._lookups = questions(self._ask_shard, NAMES_PER_LOOKUP_MAX)
-        self._lookups_of_created = questions(self._ask_shard_for_here, NAMES_PER_LOOKUP_MAX)
+        self._lookups_for_here = questions(self._ask_shard_for_here, NAMES_PER_LOOKUP_MAX)
         self._schemas = TopicSchemas(self.look_up)
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class RoutedTopicDirectory:
         """Give up the requests under way and close the channels to brokers."""
         await self.creation.stop()
         await self._lookups.stop()
-        await self._lookups_of_created.stop()
+        await self._lookups_for_here.stop()
         await self._schemas.stop()
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
@@ -66,7 +66,22 @@ class RoutedTopicDirectory:
         check_has_broker(name)
         answer = await self.look_up(name)
         if create and may_be_created(name, answer):
-            answer = await self.creation.look_up_created(name, self._look_up_created)
+            answer = await self.creation.look_up_created(name, self._look_up_for_here)
+        return located(name, answer)
+
+    async def claim(self, name: TopicName) -> Located:
+        """Return where a unit is served; if nobody has it, it is assigned to ``broker_id``.
+
+        It goes to another broker if its rules forbid this one, or if this one has no room. An
+        absent topic is created if its namespace allows that.
+
+        Raises:
+            MetadataError: It has no broker, or it is not known.
+        """
+        check_has_broker(name)
+        answer = await self._look_up_for_here(name)
+        if may_be_created(name, answer):
+            answer = await self.creation.look_up_created(name, self._look_up_for_here)
         return located(name, answer)
 
     async def raise_epoch(
@@ -109,8 +124,8 @@ class RoutedTopicDirectory:
         """
         return await self._ask(self._lookups, name)
 
-    async def _look_up_created(self, name: TopicName) -> LookupAnswer:
-        return await self._ask(self._lookups_of_created, name)
+    async def _look_up_for_here(self, name: TopicName) -> LookupAnswer:
+        return await self._ask(self._lookups_for_here, name)
 
     async def _ask(self, lookups: SharedQuestions[LookupAnswer], name: TopicName) -> LookupAnswer:
         answer = await ask_home(self._shards, lookups, name.routing_key, name.text)

@@ -68,6 +68,10 @@ NODE_CALLS = (
         *("WatchAcknowledgements", "FollowSources"),
     )
     | _of(
+        "nextgen.v1.StockBrokerService",
+        *("GetStockBroker", "ListOpenTopics", "ClaimTopics", "CloseForeignTopics"),
+    )
+    | _of(
         "nextgen.v1.TopicAdmin",
         *("GetStats", "GetInternalStats", "GetLastMessageId"),
         *("CreateSubscription", "DeleteSubscription", "UpdateSubscription"),
@@ -89,6 +93,7 @@ _CALLERS: Mapping[str, frozenset[NodeRole]] = MappingProxyType(
         "nextgen.v1.ShardService": _EVERYBODY,
         "nextgen.v1.BrokerSessionService": frozenset({NodeRole.BROKER}),
         "nextgen.v1.BrokerService": _MEMBERS,
+        "nextgen.v1.StockBrokerService": frozenset({NodeRole.OPERATOR}),
         "nextgen.v1.TopicAdmin": _MEMBERS,
     }
 )

@@ -319,3 +319,10 @@ PLUGIN_FAULT_REPEATED_MS = 60_000
 NODE_ID_LOST_MS = 1_000
 """Pause of a sidecar whose session was ended by its manager, before it begins another one: until
 then it has heard whether another process uses its node id."""
+HANDOVER_TOPICS_MAX = 1_000
+"""Topics that one request claims or closes at a stock broker: a broker closes as many in a second
+or two, and an answer with long names stays below ``GRPC_MESSAGE_BYTES_MAX``."""
+
+PLUGIN_ANSWER_TIMEOUT_MS = 60_000
+"""How long a plug-in may take to name its open topics, or to close some: Pulsar's own time-out for
+unloading a bundle."""

@@ -22,8 +22,11 @@ from brokers.domain.holding import Assignment, Release, TopicMetadata
 from brokers.ports.plugin import (
     AbsentReported,
     DeletedReported,
+    ForeignClosed,
     LoadMeasured,
     LookupRequest,
+    OpenTopic,
+    OpenTopics,
     PluginAlive,
     PluginFault,
     PluginGreeting,
@@ -44,6 +47,13 @@ HELLO = {
     "plugin": "0.1.0",
     "built_for": "5.0.0-M1",
     "version": "5.0.0-M1",
+}
+OPEN = {
+    "kind": "open",
+    "number": 3,
+    "by_topic": True,
+    "last": True,
+    "topics": [{"topic": TOPIC, "owned": False, "bundle_owner": "b2:8080"}],
 }
 RATES = {"messages_in": 3.0, "messages_out": 6, "bytes_in": 300.0, "bytes_out": 600}
 LOAD = {
@@ -130,6 +140,12 @@ def test_what_ends_a_connection_is_of_a_kind(given_line: bytes, fault: PluginFau
         ({"kind": "alive"}, PluginAlive()),
         ({"kind": "lookup", "number": 7, "topic": TOPIC}, LookupRequest(7, TOPIC)),
         ({"kind": "synced", "number": 9}, Synced(9)),
+        (OPEN, OpenTopics(3, True, (OpenTopic(TOPIC, False, "b2:8080"),), is_last=True)),
+        (OPEN | {"topics": [], "last": False}, OpenTopics(3, True, (), is_last=False)),
+        (
+            {"kind": "closed", "number": 4, "closed": 1, "kept": 2, "failed": 3},
+            ForeignClosed(4, 1, 2, 3),
+        ),
         (
             TOPICS | {"used": [TOPIC], "closed": ["persistent://a/b/c"]},
             TopicsReported(False, True, [TOPIC], [], ["persistent://a/b/c"]),
@@ -181,6 +197,11 @@ def test_messages_of_the_plugin(fields: object, message: object) -> None:
         line(LOAD | {"cpu_fraction": -1}),
         line(LOAD | {"cpu_fraction": 10**400}),
         line(LOAD | {"cpu_fraction": float("nan")}),
+        line(OPEN | {"topics": {}}),
+        line(OPEN | {"topics": [TOPIC]}),
+        line(OPEN | {"topics": [{"topic": TOPIC, "owned": 1, "bundle_owner": ""}]}),
+        line(OPEN | {"last": None}),
+        line({"kind": "closed", "number": 4, "closed": 1, "kept": 2}),
         line(LOAD | {"busiest": {}}),
         line(LOAD | {"busiest": [7]}),
         line(LOAD | {"busiest": [LOAD["busiest"][0] | {"topic": "persistent://acme"}]}),  # type: ignore[index]

@@ -91,13 +91,17 @@ async def test_both_sides_greet_and_messages_go_both_ways(path: Path) -> None:
     async with connected(path) as (plugin, reader, writer):
         writer.write(encode("lookup", number=7, topic="persistent://a/b/c"))
         plugin.session("s-1", 3, 3_000)
+        plugin.list_open(1, "a/b")
+        plugin.close_foreign(2, ("persistent://a/b/c",))
 
         assert plugin.greeting.urls == "pulsar://b1:6650"
         assert await plugin.receive() == LookupRequest(7, "persistent://a/b/c")
-        told = [json.loads(await reader.readline()) for _ in range(2)]
+        told = [json.loads(await reader.readline()) for _ in range(4)]
         assert told == [
             {"kind": "hello", "protocol": PROTOCOL, "sidecar": "broker-1", "cluster": "c"},
             {"kind": "session", "id": "s-1", "epoch": 3, "ttl_ms": 3_000},
+            {"kind": "list_open", "number": 1, "namespace": "a/b"},
+            {"kind": "close_foreign", "number": 2, "topics": ["persistent://a/b/c"]},
         ]
 
 

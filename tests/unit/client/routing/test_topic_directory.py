@@ -113,6 +113,22 @@ async def test_a_broker_prefers_itself_for_what_its_client_created_and_for_nothi
     await at_broker.stop()
 
 
+async def test_a_claim_prefers_the_broker_that_makes_it_and_creates_what_is_absent(world, link):
+    at_broker = RoutedTopicDirectory(shards=world, cluster=link, broker_id="broker-7")
+    there = "persistent://acme/orders/there"
+    world.add_topic(there)
+
+    await at_broker.claim(parse_topic(there))
+    await at_broker.claim(parse_topic(TOPIC))
+    with pytest.raises(Refused):
+        await at_broker.claim(parse_topic(f"{TOPIC}-partition-1"))
+
+    looked_up = [each.lookup for each in world.requests if each.HasField("lookup")]
+    assert {each.preferred_broker_id for each in looked_up} == {"broker-7"}
+    assert creations(world) == [Creation([TOPIC], "broker-7")]
+    await at_broker.stop()
+
+
 # Owners -----------------------------------------------------------------------------------------
 
 

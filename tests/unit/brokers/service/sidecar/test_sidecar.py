@@ -14,6 +14,7 @@ from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.plugin import (
     AbsentReported,
     DeletedReported,
+    ForeignClosed,
     FromPlugin,
     LoadMeasured,
     LookupRequest,
@@ -36,6 +37,7 @@ from brokers.ports.session import (
 )
 from brokers.service.session.agent import BrokerAgent
 from brokers.service.sidecar import stock_units as stock_units_module
+from brokers.service.sidecar.handover import Handover
 from brokers.service.sidecar.plugin_faults import PluginFaults
 from brokers.service.sidecar.sidecar import ReportedLoad, Sidecar
 from brokers.service.sidecar.stock_topics import StockTopics
@@ -103,6 +105,12 @@ class FakePlugin:
 
     def refused(self, number: int, code: str, message: str, *, is_final: bool) -> None:
         self._note("refused", number, code, is_final)
+
+    def list_open(self, number: int, namespace: str) -> None:
+        self._note("list_open", number, namespace)
+
+    def close_foreign(self, number: int, topics: Sequence[str]) -> None:
+        self._note("close_foreign", number, tuple(topics))
 
     def close(self) -> None:
         self.is_closed = True
@@ -179,6 +187,9 @@ class FakeDirectory:
         self.answers: deque[Located | Exception] = deque()
         self.asked: list[str] = []
 
+    async def claim(self, name: TopicName) -> Located:
+        return await self.locate(name, create=True)
+
     async def locate(self, name: TopicName, *, create: bool) -> Located:
         self.asked.append(name.text)
         if not self.answers:
@@ -197,6 +208,7 @@ class World:
         self.faults = PluginFaults(lambda: 0)
         self.removed: list[str] = []
         load = ReportedLoad(lambda: 1_000)
+        self.handover = Handover(self.directory)
         self.agent = BrokerAgent(
             dialer=self.manager, locator=self.manager, load_meter=load, clock=lambda: 0
         )
@@ -213,6 +225,7 @@ class World:
             removals=TopicRemovals(self),
             faults=self.faults,
             clock=lambda: self.now_ms,
+            handover=self.handover,
         )
 
     async def remove(self, name: TopicName) -> bool:
@@ -281,6 +294,24 @@ async def test_a_heartbeat_of_the_manager_is_passed_on(plugin: FakePlugin) -> No
         assert ("alive",) not in plugin.calls
         world.manager.arrivals.put_nowait(HeartbeatEcho(0))
         await plugin.until("alive")
+
+
+async def test_questions_of_a_handover_reach_the_plugin_and_end_with_it(
+    plugin: FakePlugin,
+) -> None:
+    world = World(plugin)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        first = asyncio.create_task(world.handover.close_foreign([TOPIC]))
+        await plugin.until("close_foreign", 1, (TOPIC,))
+        plugin.arrivals.put_nowait(ForeignClosed(1, 1, 0, 0))
+        assert await first == ForeignClosed(1, 1, 0, 0)
+
+        second = asyncio.create_task(world.handover.close_foreign([TOPIC]))
+        await plugin.until("close_foreign", 2, (TOPIC,))
+        plugin.arrivals.put_nowait(PluginLost("gone"))
+        with pytest.raises(Unavailable, match="went away"):
+            await second
 
 
 async def test_a_broker_that_dies_loses_its_session_at_once(plugin: FakePlugin) -> None:

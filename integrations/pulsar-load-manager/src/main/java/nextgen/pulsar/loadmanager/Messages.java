@@ -6,6 +6,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 
 /** The messages of the sidecar's socket: one JSON object a line, whose "kind" says what it is. */
 final class Messages {
@@ -22,7 +24,11 @@ final class Messages {
     }
 
     static ObjectNode message(String kind) {
-        return JSON.createObjectNode().put("kind", kind);
+        return object().put("kind", kind);
+    }
+
+    static ObjectNode object() {
+        return JSON.createObjectNode();
     }
 
     static String line(ObjectNode message) {
@@ -48,6 +54,21 @@ final class Messages {
             throw new IOException("the sidecar sent no " + field);
         }
         return value.asText();
+    }
+
+    static List<String> texts(JsonNode message, String field) throws IOException {
+        JsonNode values = message.get(field);
+        if (values == null || !values.isArray()) {
+            throw new IOException("the sidecar sent no " + field);
+        }
+        List<String> texts = new ArrayList<>();
+        for (JsonNode value : values) {
+            if (!value.isTextual()) {
+                throw new IOException("the sidecar sent " + field + " that are no texts");
+            }
+            texts.add(value.asText());
+        }
+        return texts;
     }
 
     static long number(JsonNode message, String field) throws IOException {

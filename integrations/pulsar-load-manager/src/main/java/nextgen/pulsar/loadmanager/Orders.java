@@ -1,5 +1,7 @@
 package nextgen.pulsar.loadmanager;
 
+import java.util.List;
+
 /** What the sidecar tells the broker to do. Called by one thread, in the order of the messages. */
 interface Orders {
     /**
@@ -17,4 +19,10 @@ interface Orders {
 
     /** This broker serves a topic no more, up to an epoch. {@code urls}: its next broker, or "". */
     void release(String topic, long epoch, String urls);
+
+    /** Answer which topics of a namespace are open here, and whose they are. */
+    void listOpen(long number, String namespace);
+
+    /** Close those of these topics that others own, send their clients there, and answer. */
+    void closeForeign(long number, List<String> topics);
 }

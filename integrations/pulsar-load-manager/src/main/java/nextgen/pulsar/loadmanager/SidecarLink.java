@@ -219,6 +219,10 @@ final class SidecarLink implements AutoCloseable {
                 case "release" -> orders.release(
                         Messages.text(message, "topic"), Messages.number(message, "epoch"),
                         Messages.text(message, "urls"));
+                case "list_open" -> orders.listOpen(
+                        Messages.number(message, "number"), Messages.text(message, "namespace"));
+                case "close_foreign" -> orders.closeForeign(
+                        Messages.number(message, "number"), Messages.texts(message, "topics"));
                 case "sync" -> send(Messages.message("synced")
                         .put("number", Messages.number(message, "number")));
                 case "located" -> answer(message).complete(new Located(

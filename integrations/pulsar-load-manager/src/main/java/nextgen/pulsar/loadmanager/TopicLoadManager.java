@@ -51,6 +51,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private Release release;
     private SidecarLink sidecar;
     private TopicMover mover;
+    private Handover handover;
     private LoadReport load;
     private volatile boolean hasNewSession;
     private CompletableFuture<?> looking = CompletableFuture.completedFuture(null);
@@ -80,6 +81,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
 
     private void listen(Path path) {
         mover = new TopicMover(pulsar.getBrokerService());
+        handover = new Handover(pulsar, this, mover);
         // Topics may be assigned a moment before their namespace is placed by topic.
         load = new LoadReport(pulsar.getBrokerService(),
                 topic -> assignments.owns(topic) || isPlacedByTopic(topic));
@@ -188,12 +190,28 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         if (!assignments.release(topic, epoch)) {
             return;
         }
-        lookupDataOf(urls).thenAccept(next -> mover.close(topic, next));
+        // Of a namespace that is being handed over, or back, it may be open as Pulsar's own.
+        isHandedOver(TopicName.get(topic).getNamespaceObject()).thenAccept(byTopic -> {
+            if (byTopic) {
+                lookupDataOf(urls).thenAccept(next -> mover.close(topic, next));
+            }
+        });
+    }
+
+    @Override
+    public void listOpen(long number, String namespace) {
+        handover.openTopics(number, NamespaceName.get(namespace))
+                .thenAccept(pages -> pages.forEach(sidecar::send));
+    }
+
+    @Override
+    public void closeForeign(long number, List<String> topics) {
+        handover.closeForeign(number, topics).thenAccept(sidecar::send);
     }
 
     // Inside --------------------------------------------------------------------------------
 
-    private CompletableFuture<Boolean> isHandedOver(NamespaceName namespace) {
+    CompletableFuture<Boolean> isHandedOver(NamespaceName namespace) {
         if (NamespaceName.SYSTEM_NAMESPACE.getTenant().equals(namespace.getTenant())) {
             return CompletableFuture.completedFuture(false);
         }

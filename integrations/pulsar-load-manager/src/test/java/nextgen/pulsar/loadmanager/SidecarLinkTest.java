@@ -18,6 +18,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -89,6 +90,19 @@ class SidecarLinkTest {
             assertEquals("assign " + TOPIC + " 5", orders.kept.poll());
             assertEquals("release " + TOPIC + " 5 pulsar://b2:6650", orders.kept.poll());
             assertEquals("alive", orders.kept.poll());
+        }
+    }
+
+    @Test
+    void ordersOfAHandoverArrive() throws Exception {
+        try (Sidecar sidecar = new Sidecar().greeted()) {
+            sidecar.send("{\"kind\":\"list_open\",\"number\":3,\"namespace\":\"acme/orders\"}");
+            sidecar.send("{\"kind\":\"close_foreign\",\"number\":4,\"topics\":[\"" + TOPIC + "\"]}");
+            sidecar.send("{\"kind\":\"sync\",\"number\":7}");
+
+            assertEquals("synced", sidecar.next().get("kind").asText());
+            assertEquals("list 3 acme/orders", orders.kept.poll());
+            assertEquals("close 4 [" + TOPIC + "]", orders.kept.poll());
         }
     }
 
@@ -166,6 +180,8 @@ class SidecarLinkTest {
             "{\"kind\":\"assign\",\"topic\":[\"t\"],\"epoch\":5}",
             "{\"kind\":\"session\",\"id\":\"s\",\"epoch\":1,\"ttl_ms\":600001}",
             "{\"kind\":\"session\",\"id\":\"stale\",\"epoch\":1,\"ttl_ms\":3000}",
+            "{\"kind\":\"close_foreign\",\"number\":1,\"topics\":\"t\"}",
+            "{\"kind\":\"close_foreign\",\"number\":1,\"topics\":[5]}",
             HELLO}) {
             try (Sidecar sidecar = connected()) {
                 sidecar.send(HELLO);
@@ -277,6 +293,16 @@ class SidecarLinkTest {
         @Override
         public void release(String topic, long epoch, String urls) {
             kept.add("release " + topic + " " + epoch + " " + urls);
+        }
+
+        @Override
+        public void listOpen(long number, String namespace) {
+            kept.add("list " + number + " " + namespace);
+        }
+
+        @Override
+        public void closeForeign(long number, List<String> topics) {
+            kept.add("close " + number + " " + topics);
         }
     }
 
