@@ -49,6 +49,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private final DeletedTopics deleted = new DeletedTopics(this::reportsEndOf, this::existsInPulsar);
     private PulsarService pulsar;
     private Release release;
+    private SheddingExclusions shedding;
     private SidecarLink sidecar;
     private TopicMover mover;
     private Handover handover;
@@ -62,6 +63,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     public void initialize(PulsarService service) {
         super.initialize(service);
         pulsar = service;
+        shedding = new SheddingExclusions(service.getConfiguration());
     }
 
     @Override
@@ -216,7 +218,11 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
             return CompletableFuture.completedFuture(false);
         }
         return pulsar.getPulsarResources().getNamespaceResources().getPoliciesAsync(namespace)
-                .thenApply(found -> found.isPresent() && isByTopic(found.get().properties));
+                .thenApply(found -> found.isPresent() && isByTopic(found.get().properties))
+                .thenApply(byTopic -> {
+                    shedding.note(namespace.toString(), byTopic);
+                    return byTopic;
+                });
     }
 
     /** Return whether a topic that is open here is placed by topic: its policies are in the cache. */
