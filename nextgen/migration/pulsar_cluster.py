@@ -14,9 +14,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
-import aiohttp
 from pydantic import ValidationError
 
 from nextgen.kernel.governance.permissions import (
@@ -26,27 +24,20 @@ from nextgen.kernel.governance.permissions import (
 )
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel
 from nextgen.kernel.input.json_fields import as_text
-from nextgen.kernel.limits.bulk import SOURCE_ANSWER_BYTES_MAX, SOURCE_REQUESTS_MAX
+from nextgen.kernel.limits.bulk import SOURCE_REQUESTS_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from nextgen.migration.admin_rest import AdminRest, part, path_of
 from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.auth_policies import AUTH_POLICIES, AuthPolicies, permissions_of
 from nextgen.pulsar.policies.refusal import PolicyRefused
 from nextgen.tasks.background import cancel_and_wait, join
 
-ATTEMPTS = 5
-"""Requests for one answer: a broker that restarts is back after the last pause."""
-
-PAUSE_S = 0.5
-"""Pause before the second request; it doubles with each."""
-
-REQUEST_TIMEOUT_S = 60.0
+IMPOSSIBLE_NAME = "no such name is possible here"
+"""The beginning of the remark about a topic whose name the rules here refuse."""
 
 _TENANT_FIELDS = ("adminRoles", "allowedClusters")
-_PASSING = frozenset({408, 429, 500, 502, 503, 504})
-_DONE = frozenset({200, 204})
-_GONE = frozenset({404, 409, 412})
 _NO_SCHEMAS = frozenset({"NONE", "BYTES", "AUTO_CONSUME"})
 _KNOWN_FIELDS = frozenset(whole_policies.PoliciesBody.model_fields) | {"auth_policies", "deleted"}
 # Each namespace of Pulsar 5 has it; it says something only where there are replicators.
@@ -67,30 +58,24 @@ class PulsarCluster:
         schemas: bool = True,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._admin = f"{url.rstrip('/')}/admin/v2"
+        self._admin = AdminRest(url, headers=headers)
         self._with_properties = properties
         self._with_schemas = schemas
         self._topic_permissions: dict[str, Mapping[str, Permissions]] = {}
         """By namespace, and in it by topic, until its topics are read."""
-        self._requests = asyncio.Semaphore(SOURCE_REQUESTS_MAX)
-        self._session = aiohttp.ClientSession(
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S),
-            connector=aiohttp.TCPConnector(limit=SOURCE_REQUESTS_MAX),
-        )
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        await self._admin.close()
 
     async def records(self, remarks: Remarks) -> AsyncIterator[Record]:
         """See ``Source``. An object that is deleted while this reads may be left out."""
-        tenants = _names(await self._get("tenants"), "tenants")
+        tenants = _names(await self._admin.get("tenants"), "tenants")
         namespaces: list[str] = []
         for name in tenants:
             if record := await self._tenant(name):
                 yield record
-                namespaces += _names(await self._get(f"namespaces/{_part(name)}") or [], name)
+                namespaces += _names(await self._admin.get(f"namespaces/{part(name)}") or [], name)
         for name in namespaces:
             if record := await self._namespace(name, remarks):
                 yield record
@@ -98,8 +83,19 @@ class PulsarCluster:
             async for record in self._topics(name, remarks):
                 yield record
 
+    async def records_of(self, namespace: str, remarks: Remarks) -> AsyncIterator[Record]:
+        """Yield a namespace with its tenant and topics, as ``records``; nothing if it is absent."""
+        tenant = await self._tenant(namespace.partition("/")[0])
+        found = await self._namespace(namespace, remarks)
+        if tenant is None or found is None:
+            return
+        yield tenant
+        yield found
+        async for record in self._topics(namespace, remarks):
+            yield record
+
     async def _tenant(self, name: str) -> Record | None:
-        info = await self._get(f"tenants/{_part(name)}")
+        info = await self._admin.get(f"tenants/{part(name)}")
         if info is None:
             return None
         try:
@@ -111,7 +107,7 @@ class PulsarCluster:
         return Record(PolicyLevel.TENANT, name, properties)
 
     async def _namespace(self, name: str, remarks: Remarks) -> Record | None:
-        body = await self._get(f"namespaces/{_path(name)}")
+        body = await self._admin.get(f"namespaces/{path_of(name)}")
         if body is None:
             return None
         if not isinstance(body, dict):
@@ -138,9 +134,9 @@ class PulsarCluster:
 
     async def _topics_of(self, namespace: str, remarks: Remarks) -> AsyncIterator[Record]:
         for domain in (Domain.PERSISTENT, Domain.NON_PERSISTENT):
-            path = f"{domain.value}/{_path(namespace)}"
-            partitioned = set(_names(await self._get(f"{path}/partitioned") or [], namespace))
-            names = sorted(set(_names(await self._get(path) or [], namespace)) | partitioned)
+            path = f"{domain.value}/{path_of(namespace)}"
+            partitioned = set(_names(await self._admin.get(f"{path}/partitioned") or [], namespace))
+            names = sorted(set(_names(await self._admin.get(path) or [], namespace)) | partitioned)
             async for record in self._in_turn(names, partitioned, remarks):
                 yield record
 
@@ -164,7 +160,7 @@ class PulsarCluster:
         try:
             topic = parse_topic(name)
         except InvalidName as error:
-            remarks.add(name, f"no such name is possible here: {error}")
+            remarks.add(name, f"{IMPOSSIBLE_NAME}: {error}")
             return None
         if topic.local_name.startswith("__"):
             return None  # Pulsar's own.
@@ -172,10 +168,10 @@ class PulsarCluster:
             if topic.base_text not in partitioned:
                 remarks.add(name, "a partition without its partitioned topic")
             return None
-        path = f"{topic.domain.value}/{_path(topic.namespace_text)}/{_part(topic.local_name)}"
+        path = f"{topic.domain.value}/{path_of(topic.namespace_text)}/{part(topic.local_name)}"
         partitions = 0
         if name in partitioned:
-            found = await self._get(f"{path}/partitions")
+            found = await self._admin.get(f"{path}/partitions")
             if found is None:
                 return None
             partitions = found.get("partitions", 0) if isinstance(found, dict) else 0
@@ -186,42 +182,15 @@ class PulsarCluster:
             properties = await self._topic_properties(name, path, remarks)
         schemas: tuple[SchemaVersion, ...] = ()
         if self._with_schemas and topic.domain is Domain.PERSISTENT:
-            of_topic = f"{_path(topic.namespace_text)}/{_part(topic.local_name)}"
-            schemas = schemas_in(name, await self._get(f"schemas/{of_topic}/schemas"))
+            of_topic = f"{path_of(topic.namespace_text)}/{part(topic.local_name)}"
+            schemas = schemas_in(name, await self._admin.get(f"schemas/{of_topic}/schemas"))
         return Record(PolicyLevel.TOPIC, name, properties, partitions=partitions, schemas=schemas)
 
     async def _topic_properties(self, name: str, path: str, remarks: Remarks) -> Any:
-        properties = await self._get(f"{path}/properties") or {}
+        properties = await self._admin.get(f"{path}/properties") or {}
         if SHADOW_SOURCE_PROPERTY in properties:
             remarks.add(name, "whether its source lists it: see 'nextgen topics set-shadows'")
         return properties
-
-    async def _get(self, path: str) -> Any:
-        """Return the JSON at ``path``, None if there is nothing: unset, or not any more.
-
-        Raises:
-            SourceFailed: There is no answer, or none that is JSON.
-        """
-        url, problem = f"{self._admin}/{path}", ""
-        async with self._requests:
-            for attempt in range(ATTEMPTS):
-                if attempt:
-                    await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
-                try:
-                    async with self._session.get(url) as answer:
-                        content = await _bounded(answer)
-                        status = answer.status
-                except (aiohttp.ClientError, TimeoutError) as error:
-                    problem = str(error) or type(error).__name__
-                    continue
-                if status in _GONE or (status in _DONE and not content):
-                    return None
-                if status in _DONE:
-                    return _json(url, content)
-                problem = f"HTTP {status} {content[:200]!r}"
-                if status not in _PASSING:
-                    break
-        raise SourceFailed(f"{url} does not answer: {problem}")
 
 
 def policies_in(name: str, body: Mapping[str, Any], remarks: Remarks) -> Policies:
@@ -357,31 +326,7 @@ def schemas_in(name: str, answer: Any) -> tuple[SchemaVersion, ...]:
         raise SourceFailed(f"the schemas of {name!r} are answered with {answer!r:.200}") from error
 
 
-async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
-    content = bytearray()
-    async for chunk in answer.content.iter_chunked(1 << 16):
-        content += chunk
-        if len(content) > SOURCE_ANSWER_BYTES_MAX:
-            raise SourceFailed(f"{answer.url} answers more than {SOURCE_ANSWER_BYTES_MAX} bytes")
-    return bytes(content)
-
-
-def _json(url: str, content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise SourceFailed(f"{url} does not answer JSON: {content[:80]!r}") from error
-
-
 def _names(found: Any, of: str) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise SourceFailed(f"the names in {of!r} are answered with {found!r:.200}")
     return sorted(set(found))
-
-
-def _part(name: str) -> str:
-    return quote(name, safe="")
-
-
-def _path(namespace: str) -> str:
-    return "/".join(_part(part) for part in namespace.split("/"))

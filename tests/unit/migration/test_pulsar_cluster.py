@@ -18,8 +18,9 @@ from nextgen.kernel.governance.permissions import (
 )
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies, PolicyLevel, Retention
 from nextgen.kernel.limits.bulk import SOURCE_REQUESTS_MAX
-from nextgen.migration import pulsar_cluster
-from nextgen.migration.pulsar_cluster import ATTEMPTS, PulsarCluster, policies_in
+from nextgen.migration import admin_rest
+from nextgen.migration.admin_rest import ATTEMPTS
+from nextgen.migration.pulsar_cluster import PulsarCluster, policies_in
 from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 
 ORDERS = "acme/orders"
@@ -98,7 +99,7 @@ def read(broker: Broker, remarks: Remarks | None = None, **options: Any) -> list
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulsar_cluster, "PAUSE_S", 0.0)
+    monkeypatch.setattr(admin_rest, "PAUSE_S", 0.0)
 
 
 def test_tenants_namespaces_and_topics_are_read_parents_first() -> None:
@@ -227,7 +228,7 @@ def test_source_answer_bytes_max_is_accepted_and_one_more_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = b'["acme"]'
-    monkeypatch.setattr(pulsar_cluster, "SOURCE_ANSWER_BYTES_MAX", 4_096)
+    monkeypatch.setattr(admin_rest, "SOURCE_ANSWER_BYTES_MAX", 4_096)
     padded = names + b" " * (4_096 - len(names))
 
     assert len(read(Broker({"tenants": padded}))) == 4
