@@ -153,6 +153,7 @@ class BlockingClient:
 
     lookup = _waiting(Client.lookup)
     move_topics = _waiting(Client.move_topics)
+    unload_topics = _waiting(Client.unload_topics)
 
     # Close a watch's generator, or end its ``for``, to end the watch.
     watch_tenants = _generating(Client.watch_tenants)

@@ -298,6 +298,15 @@ class Client(TopicWrites, ParentRenames, LayoutWrites, PermissionWrites, ShadowT
         response = await self._call("MoveTopics", request, pb.MoveTopicsResponse)
         return [location_of(answer) for answer in response.answers]
 
+    async def unload_topics(self, topics: Sequence[str]) -> list[str]:
+        """Take topics and partitions from their brokers; the next lookup assigns them again.
+
+        Returns those that were not taken away, or of which it is not known.
+        """
+        request = pb.UnloadTopicsRequest(topics=topics)
+        response = await self._call("UnloadTopics", request, pb.UnloadTopicsResponse)
+        return [outcome.name for outcome in response.outcomes if not outcome.unassigned]
+
     # Watches ----------------------------------------------------------------------------------
 
     def watch_tenants(
