@@ -98,6 +98,12 @@ def _export() -> Sequence[ModuleType]:
     return export_commands, migration_commands
 
 
+def _adopt() -> Sequence[ModuleType]:
+    from nextgen.cli.data import adopt_commands
+
+    return (adopt_commands,)
+
+
 def _pipeline() -> Sequence[ModuleType]:
     from nextgen.cli.data import pipeline_commands
 
@@ -169,6 +175,7 @@ _MODULES_OF: Sequence[tuple[Callable[[], Sequence[ModuleType]], frozenset[str]]]
     (_messages, frozenset({"produce", "consume", "read"})),
     (_events, frozenset({"events"})),
     (_export, frozenset({"export", "import"})),
+    (_adopt, frozenset({"adopt"})),
     (_pipeline, frozenset({"pipeline"})),
     (_bulk, frozenset({"bulk"})),
     (_backup, frozenset({"backup", "restore"})),

@@ -1,0 +1,99 @@
+"""The namespace in its stock cluster, over the Admin REST."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+
+from nextgen.kernel.governance.policies import PolicyLevel
+from nextgen.kernel.routing.names import NamespaceName
+from nextgen.migration.admin_rest import AdminRest, path_of
+from nextgen.migration.adoption.plan import BY_TOPIC, PLACEMENT, PulsarNamespace
+from nextgen.migration.pulsar_cluster import IMPOSSIBLE_NAME, PulsarCluster
+from nextgen.migration.records import Record, Remarks, SourceFailed
+
+
+class StockCluster:
+    """Reads one namespace, and says how it is placed. Close it.
+
+    It is a ``Source`` of the namespace, its tenant and its topics, without what is kept in Pulsar:
+    properties and schemas of topics, and the property that hands the namespace over.
+    """
+
+    def __init__(
+        self, url: str, namespace: NamespaceName, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._namespace = namespace
+        self._admin = AdminRest(url, headers=headers)
+        self._cluster = PulsarCluster(url, properties=False, schemas=False, headers=headers)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._admin.close()
+        await self._cluster.close()
+
+    async def records(self, remarks: Remarks) -> AsyncIterator[Record]:
+        """See ``Source``."""
+        async for record in self._cluster.records_of(self._namespace.text, remarks):
+            if record.level is PolicyLevel.NAMESPACE:
+                kept = {key: text for key, text in record.properties.items() if key != PLACEMENT}
+                yield replace(record, properties=kept)
+            else:
+                yield record
+
+    async def namespace(self) -> PulsarNamespace | None:
+        """Return the namespace with the names of its topics, None if it is absent.
+
+        Raises:
+            SourceFailed: The Admin REST does not answer.
+        """
+        path = f"namespaces/{path_of(self._namespace.text)}"
+        body = await self._admin.get(path)
+        if body is None:
+            return None
+        if not isinstance(body, dict):
+            raise SourceFailed(f"{path} is answered with {body!r:.200}")
+        remarks = Remarks()
+        topics = {
+            record.name: record.partitions
+            async for record in self._cluster.records_of(self._namespace.text, remarks)
+            if record.level is PolicyLevel.TOPIC
+        }
+        return PulsarNamespace(
+            properties=body.get("properties") or {},
+            replication_clusters=tuple(body.get("replication_clusters") or ()),
+            is_deleted=bool(body.get("deleted")),
+            topics=topics,
+            refused_names=tuple(each for each in remarks.first if IMPOSSIBLE_NAME in each),
+        )
+
+    async def brokers(self) -> tuple[str, ...]:
+        """Return the ids of the brokers of the cluster.
+
+        Raises:
+            SourceFailed: The Admin REST does not answer.
+        """
+        found = await self._admin.get("brokers")
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise SourceFailed(f"the brokers are answered with {found!r:.200}")
+        return tuple(sorted(found))
+
+    async def settings(self) -> Mapping[str, str] | None:
+        """Return the configuration of the broker that answers, None if it may not be read."""
+        try:
+            found = await self._admin.get("brokers/configuration/runtime")
+        except SourceFailed:
+            return None
+        if not isinstance(found, dict):
+            return None
+        return {name: str(value) for name, value in found.items()}
+
+    async def set_by_topic(self, namespace: str, *, by_topic: bool) -> None:
+        """See ``ports.Placement``."""
+        path = f"namespaces/{path_of(namespace)}/property/{PLACEMENT}"
+        if by_topic:
+            found = await self._admin.change("PUT", f"{path}/{BY_TOPIC}")
+        else:
+            found = await self._admin.change("DELETE", path)
+        if not found:
+            raise SourceFailed(f"Pulsar has no namespace {namespace}, or it is being changed")
