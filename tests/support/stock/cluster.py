@@ -208,10 +208,7 @@ class StockCluster:
 
     def hand_over(self, namespace: str) -> None:
         """Create a namespace in Pulsar's cluster, and have its topics placed one by one."""
-        tenant = namespace.partition("/")[0]
-        if tenant not in json.loads(self.admin("GET", "tenants")):
-            self.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"]})
-        self.admin("PUT", f"namespaces/{namespace}", {})
+        self.create_namespace(namespace)
         self.admin("PUT", f"namespaces/{namespace}/{PROPERTY}")
 
     def admin(self, method: str, path: str, body: object = None) -> bytes:
@@ -236,6 +233,13 @@ class StockCluster:
     def web_url(self, number: int) -> str:
         """Return where a broker's Admin REST is."""
         return f"http://127.0.0.1:{self._http[number]}"
+
+    def create_namespace(self, namespace: str, *, bundles: int = 4) -> None:
+        """Create a namespace in Pulsar's cluster, with its tenant; it is placed by bundles."""
+        tenant = namespace.partition("/")[0]
+        if tenant not in json.loads(self.admin("GET", "tenants")):
+            self.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"]})
+        self.admin("PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": bundles}})
 
     def _call(self, number: int, method: str, path: str, body: object) -> bytes:
         request = urllib.request.Request(
