@@ -9,7 +9,7 @@ It decides nothing: whoever hands the namespace over asks for each step, at ever
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from brokers.ports.plugin import (
@@ -69,7 +69,7 @@ class Handover:
         """
         return self._connected.greeting
 
-    async def open_topics(self, namespace: str) -> AsyncIterator[OpenTopics]:
+    async def open_topics(self, namespace: str) -> AsyncGenerator[OpenTopics]:
         """Yield the topics of a namespace that are open, part by part, at least one.
 
         Raises:

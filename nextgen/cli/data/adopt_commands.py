@@ -44,6 +44,7 @@ PROGRESS_LINE_S = 1.0
 """Interval of the lines of ``--json``."""
 
 HINDRANCES_SHOWN_MAX = 20
+REMARKS_SHOWN_MAX = 20
 
 app = typer.Typer(
     help="Namespaces of a stock Pulsar cluster to placement by topic, and back, while clients use "
@@ -158,6 +159,8 @@ def run(
             "placement": "topic",
             "created": _created(report) + _created(again),
             **asdict(handed),
+            "different": report.differences.first[:REMARKS_SHOWN_MAX],
+            "not_carried": report.not_carried.first[:REMARKS_SHOWN_MAX],
             "seconds": round(time.monotonic() - began, 3),
         }
 
@@ -172,6 +175,10 @@ def run(
         f"{done['kept']:,} open ones stayed where they were, {done['moved']:,} changed their "
         f"broker, in {done['seconds']:,.1f} s"
     )
+    for remark in done["different"]:
+        print_line(f"different here, left as it is: {remark}")
+    for remark in done["not_carried"]:
+        print_line(f"not carried: {remark}")
 
 
 @app.command("undo")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 
 from nextgen.client.client import Client
-from nextgen.client.watch_model import ChangeKind, WatchedObjects
+from nextgen.client.watch_model import Assignment, ChangeKind, WatchedObjects
 from nextgen.kernel.limits.bulk import IMPORT_WRITES_MAX
 from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.routing.names import NamespaceName
@@ -48,7 +48,7 @@ class OwnSide:
         shards = {each.shard_id for each in (await self._client.cluster()).shards}
         names: list[str] = []
         for domain in _DOMAINS:
-            assignments = WatchedObjects()
+            assignments = WatchedObjects[Assignment]()
             incomplete = set(shards)
             watch = self._client.watch_assignments(prefix=f"{domain}://{namespace}/")
             async with aclosing(watch) as changes:

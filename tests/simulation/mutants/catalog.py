@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.simulation.mutants import (
+    adoption,
     auto_scale,
     balance,
     capacity,
@@ -48,6 +49,7 @@ COMPONENTS: Mapping[str, tuple[Mutant, ...]] = {
     "Shadow topics": shadows.MUTANTS,
     "Moves of slots": slot_moves.MUTANTS,
     "Renames of topics": renames.MUTANTS,
+    "Namespaces that are handed over": adoption.MUTANTS,
 }
 
 MUTANTS = tuple(mutant for mutants in COMPONENTS.values() for mutant in mutants)

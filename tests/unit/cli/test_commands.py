@@ -50,6 +50,7 @@ runner = CliRunner()
             "stats", "split", "merge", "rebucket", "subscribe", "unsubscribe", "seek",
             "clear-backlog",
         )],
+        *[["adopt", verb] for verb in ("plan", "run", "undo")],
         *[["nodes", what] for what in ("list", "add", "remove", "drain", "undo")],
         *[["shards", "replicas", what] for what in (
             "list", "add", "remove", "cancel", "rebalance",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import grpc
@@ -30,7 +30,7 @@ class FakeHandover:
         self._check()
         return PluginGreeting("b1:8080", "pulsar://b1:6650", "5.0.0-M1")
 
-    async def open_topics(self, namespace: str) -> AsyncIterator[OpenTopics]:
+    async def open_topics(self, namespace: str) -> AsyncGenerator[OpenTopics]:
         self._check()
         assert namespace == "acme/orders"
         yield OpenTopics(1, True, (OpenTopic(EU, False, "b2:8080"),), is_last=False)

@@ -1,0 +1,76 @@
+"""Guards of namespaces that are handed over to placement by topic, and back."""
+
+from __future__ import annotations
+
+from nextgen.migration.adoption import plan
+from nextgen.migration.adoption.adoption import Adoption
+from tests.simulation.mutants.mutant import Edit, Mutant
+
+_ADOPTION = ("tests/unit/migration/adoption/test_adoption.py",)
+_PLAN = ("tests/unit/migration/adoption/test_plan.py",)
+
+MUTANTS = (
+    Mutant(
+        "hands-over-what-was-not-claimed",
+        "HO1",
+        "open topics belong to their brokers by topic before the property changes",
+        (Edit(Adoption, "hand_over", "await self._claim()\n", "pass\n"),),
+        _ADOPTION,
+    ),
+    Mutant(
+        "leaves-claims-where-discovery-made-them",
+        "HO1",
+        "a topic that discovery has assigned elsewhere is moved to where it is open",
+        (Edit(Adoption, "_claim_at", "await self._move(elsewhere)", "[]"),),
+        _ADOPTION,
+    ),
+    Mutant(
+        "hands-back-where-topics-are-by-now",
+        "HO1",
+        "open topics are at their bundles' brokers before the property is removed",
+        (Edit(Adoption, "hand_back", "await self._return()\n", "pass\n"),),
+        _ADOPTION,
+    ),
+    Mutant(
+        "does-not-wait-until-brokers-have-heard",
+        "HO2",
+        "a broker that has not heard of the change has not followed it",
+        (Edit(Adoption, "_settle_at", "return 1", "return 0"),),
+        _ADOPTION,
+    ),
+    Mutant(
+        "claims-again-what-is-placed-by-topic",
+        "HO2",
+        "a run behind the change moves no topic to where it happens to be open",
+        (Edit(Adoption, "_claim_at", "if found.by_topic:", "if False:"),),
+        _ADOPTION,
+    ),
+    Mutant(
+        "keeps-assignments-of-what-was-handed-back",
+        "HO2",
+        "assignments are given up when they decide nothing any more",
+        (
+            Edit(
+                Adoption,
+                "hand_back",
+                "return await self._release()",
+                "return self._handed()",
+            ),
+        ),
+        _ADOPTION,
+    ),
+    Mutant(
+        "hands-over-topics-without-a-place",
+        "HO3",
+        "one open topic that cannot be assigned keeps the namespace where it is",
+        (Edit(Adoption, "_claim", "if not homeless:", "if True:"),),
+        _ADOPTION,
+    ),
+    Mutant(
+        "hands-over-to-brokers-without-a-sidecar",
+        "HO3",
+        "every broker of the stock cluster has a sidecar with a session",
+        (Edit(plan, "_of_brokers", "if each not in commanded", "if False"),),
+        _PLAN,
+    ),
+)
