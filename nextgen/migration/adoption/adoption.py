@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nextgen.kernel.errors import DeadlineExceeded, Refused
 from nextgen.kernel.events.decider import RejectionCode
@@ -30,8 +30,9 @@ from nextgen.migration.adoption.ports import Brokers, Cluster, Outcome, Placemen
 CLAIM_TOPICS = 250
 """Topics of one claim. Several of them make progress visible."""
 
-CLAIM_ROUNDS = 3
-"""Topics that are created, or get room, while others are claimed are claimed in the next round."""
+CLAIM_ROUNDS = 10
+"""A topic that is created, or for which its shard leases capacity of the broker, is claimed in the
+next round. A shard leases more within a second."""
 
 RETURN_ROUNDS = 2
 """A topic that a balance moved meanwhile is moved again; what is left then is settled."""
@@ -72,6 +73,16 @@ class Handed:
 
 
 OnProgress = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class _Claims:
+    """What one broker's claims have not brought."""
+
+    homeless: list[Outcome] = field(default_factory=list)
+    """Nobody can have these."""
+    late: list[Outcome] = field(default_factory=list)
+    """Another broker has these, which may pass."""
 
 
 class Adoption:
@@ -132,13 +143,18 @@ class Adoption:
     # Before the property changes ---------------------------------------------------------------
 
     async def _claim(self) -> None:
-        """Have every open topic assigned to the broker where it is open."""
+        """Have every open topic assigned to the broker where it is open.
+
+        Those that a rule keeps from it, or that it has no room for, change their broker later.
+        """
         homeless: list[Outcome] = []
-        for _ in range(CLAIM_ROUNDS):
+        for number in range(CLAIM_ROUNDS):
+            if number:
+                await self._sleep(LOOK_S)
             self._begin("claiming")
             of_brokers = await asyncio.gather(*map(self._claim_at, self._brokers))
-            homeless = [outcome for outcomes in of_brokers for outcome in outcomes]
-            if not homeless:
+            homeless = [outcome for claims in of_brokers for outcome in claims.homeless]
+            if not homeless and not any(claims.late for claims in of_brokers):
                 return
             # A namespace that creates no topics on demand has not created those that are Pulsar's
             # own, which a listing does not name.
@@ -150,6 +166,8 @@ class Adoption:
                     and parse_topic(each.topic).partition is None
                 ]
             )
+        if not homeless:
+            return
         shown = "; ".join(f"{each.topic}: {each.message}" for each in homeless[:NAMES_SHOWN_MAX])
         raise Refused(
             RejectionCode.NOT_ALLOWED,
@@ -157,29 +175,31 @@ class Adoption:
             f"assigned, such as {shown}",
         )
 
-    async def _claim_at(self, broker_id: str) -> list[Outcome]:
-        """Return the topics that nobody can have."""
+    async def _claim_at(self, broker_id: str) -> _Claims:
+        claims = _Claims()
         found = await self._at_brokers.open_topics(broker_id, self._namespace)
         if found.by_topic:
-            return []  # A former run has come further: what is left is settled.
+            return claims  # A former run has come further: what is left is settled.
         names = [each.topic for each in found.topics]
         self._add(total=len(names))
-        homeless: list[Outcome] = []
         elsewhere: dict[str, str] = {}
         for batch in _batches(names, CLAIM_TOPICS):
             for outcome in await self._at_brokers.claim(broker_id, batch):
                 if not outcome.broker_id:
-                    homeless.append(outcome)
+                    claims.homeless.append(outcome)
                 elif outcome.broker_id != broker_id:
                     elsewhere[outcome.topic] = broker_id
                 else:
                     self._kept.add(outcome.topic)
             self._add(done=len(batch))
-        # Clients that use discovery already have had these assigned. No other broker has them open.
+        # Clients that use discovery already have had these assigned, or the broker had no room for
+        # a moment. No other broker has them open.
         for outcome in await self._move(elsewhere):
             if outcome.broker_id == broker_id:
                 self._kept.add(outcome.topic)
-        return homeless
+            elif outcome.code != RejectionCode.NOT_ALLOWED:
+                claims.late.append(outcome)
+        return claims
 
     async def _return(self) -> None:
         """Have every open topic served by the broker that has its bundle."""

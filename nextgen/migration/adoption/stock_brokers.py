@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -17,6 +18,7 @@ from protos.nextgen.v1 import stock_broker_pb2 as pb
 from protos.nextgen.v1.stock_broker_pb2_grpc import StockBrokerServiceStub
 
 ANSWER_TIMEOUT_S = 10.0
+_NO_OPERATOR = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _PLUGIN_TIMEOUT_S = PLUGIN_ANSWER_TIMEOUT_MS / 1_000 + ANSWER_TIMEOUT_S
 
 
@@ -46,18 +48,23 @@ class StockBrokers:
         Raises:
             MetadataError: The caller is no operator.
         """
-        found: dict[str, pb.StockBroker] = {}
-        for broker_id, stub in self._stubs.items():
-            try:
-                request = pb.GetStockBrokerRequest()
-                found[broker_id] = await stub.GetStockBroker(request, timeout=ANSWER_TIMEOUT_S)
-            except grpc.RpcError as error:
-                if error.code() in (
-                    grpc.StatusCode.UNAUTHENTICATED,
-                    grpc.StatusCode.PERMISSION_DENIED,
-                ):
-                    raise error_of_rpc(error) from error
-        return found
+        answers = await asyncio.gather(*map(self._ask, self._stubs.values()))
+        return {
+            broker_id: answer
+            for broker_id, answer in zip(self._stubs, answers, strict=True)
+            if answer is not None
+        }
+
+    async def _ask(self, stub: StockBrokerServiceStub) -> pb.StockBroker | None:
+        try:
+            answer: pb.StockBroker = await stub.GetStockBroker(
+                pb.GetStockBrokerRequest(), timeout=ANSWER_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            if error.code() in _NO_OPERATOR:
+                raise error_of_rpc(error) from error
+            return None
+        return answer
 
     async def open_topics(self, broker_id: str, namespace: str) -> OpenTopics:
         topics: list[OpenTopic] = []

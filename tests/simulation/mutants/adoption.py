@@ -63,7 +63,14 @@ MUTANTS = (
         "hands-over-topics-without-a-place",
         "HO3",
         "one open topic that cannot be assigned keeps the namespace where it is",
-        (Edit(Adoption, "_claim", "if not homeless:", "if True:"),),
+        (
+            Edit(
+                Adoption,
+                "_claim",
+                "if not homeless and not any(claims.late for claims in of_brokers):",
+                "if True:",
+            ),
+        ),
         _ADOPTION,
     ),
     Mutant(

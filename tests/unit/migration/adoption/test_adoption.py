@@ -45,6 +45,8 @@ class World:
         self.before_change: Callable[[], None] = lambda: None
         self.keeps_assigning: set[str] = set()
         self.created: list[str] = []
+        self.full = 0
+        """So many moves find no room."""
         self.calls = 0
         self.dies_at = 0
         self.now = 0.0
@@ -134,6 +136,10 @@ class World:
         self._called()
         outcomes = []
         for topic, target in moves.items():
+            if self.full:
+                self.full -= 1
+                outcomes.append(Outcome(topic, "", "NO_CAPACITY", "no capacity left"))
+                continue
             if (topic, target) in self.forbidden:
                 outcomes.append(Outcome(topic, "", "NOT_ALLOWED", "a rule forbids it"))
                 continue
@@ -214,6 +220,30 @@ async def test_a_topic_that_discovery_assigned_elsewhere_is_moved_to_where_it_is
     assert handed == Handed(kept=len(NAMES))
     assert world.assigned_to[NAMES[0]] == ONE
     assert not world.interruptions
+
+
+async def test_a_topic_waits_until_its_broker_has_room_for_it() -> None:
+    world = World()
+    world.assigned_to |= {NAMES[0]: TWO, NAMES[2]: TWO}
+    world.full = 3
+
+    handed = await world.adoption().hand_over()
+
+    world.assert_placed_by_topic()
+    assert handed == Handed(kept=len(NAMES))
+    assert not world.interruptions
+
+
+async def test_a_broker_that_has_no_room_in_the_end_gives_a_topic_away() -> None:
+    world = World()
+    world.assigned_to[NAMES[0]] = TWO
+    world.full = 1_000
+
+    handed = await world.adoption().hand_over()
+
+    world.assert_placed_by_topic()
+    assert handed.moved == 1
+    assert world.interruptions == {NAMES[0]: 1}
 
 
 async def test_a_topic_that_may_not_stay_changes_its_broker_once() -> None:
