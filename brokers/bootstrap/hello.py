@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from brokers.config import BrokerConfig
 from brokers.ports.plugin import PluginGreeting
+from nextgen.kernel.governance.broker_kind import BrokerKind
 from nextgen.pulsar.service_urls import joined_urls
 from nextgen.runtime.settings import Address
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello
@@ -40,6 +41,7 @@ def broker_hello(config: BrokerConfig, pulsar_urls: str) -> BrokerHello:
 def sidecar_hello(config: BrokerConfig, greeting: PluginGreeting) -> BrokerHello:
     """Return the hello of a stock broker, whose addresses are its own."""
     hello = broker_hello(config, greeting.urls)
+    hello.kind = BrokerKind.STOCK
     if web := greeting.web.split(",")[0]:
         hello.endpoints.http = web.partition("://")[2]
     return hello

@@ -62,6 +62,11 @@ def new_sidecar(
         return GrpcManagerDialer(sidecar_hello(config, plugin.greeting), clock)
 
     locator.session_id = lambda: agent.session.session_id
+
+    def kind_of(broker_id: str) -> str | None:
+        broker = link.view.brokers.get(broker_id)
+        return None if broker is None else broker.kind
+
     return Sidecar(
         plugins=SocketPluginDialer(
             config.sidecar,
@@ -72,6 +77,7 @@ def new_sidecar(
         managers=managers,
         agent=agent,
         directory=directory,
+        kind_of=kind_of,
         load=load,
         topics=topics,
         removals=TopicRemovals(ShardTopicInventory(router)),

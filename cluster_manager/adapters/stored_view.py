@@ -52,6 +52,9 @@ WITHOUT_LED = 0x7D0F_77F2
 """Fingerprint of the tables before it was recorded whether a shard has had a leader, and which zone
 and state a shard node has, and before slots moved between shards."""
 
+WITHOUT_KINDS = 0x1DD0_D9BE
+"""Fingerprint of the tables before there were brokers of another kind than embedded ones."""
+
 _SILENT_PLACEMENT = {"has_led": f"(SELECT version > {FIRST_VERSION} FROM {SHARD_MAP.name})"}
 """Maps of earlier releases leave the first version when every shard has had a leader."""
 
@@ -62,6 +65,7 @@ _SILENT_BROKER = {
     "drain_units_per_second": "0",
     "revision": "0",
     "announced_units": "0",
+    "kind": "''",
 }
 _SILENT_LEASE = {"version": "0", "units_used": "units", "term": "0"}
 """A lease that an earlier release recorded without its use counts as fully used."""
@@ -79,6 +83,7 @@ def open_view_store(directory: Path) -> ViewStore:
             WITHOUT_QUOTAS: _add_quotas,
             WITHOUT_CONFIGURATION: _add_configuration,
             WITHOUT_LED: _add_led,
+            WITHOUT_KINDS: _add_kinds,
         },
     )
 
@@ -123,6 +128,11 @@ def _add_led(connection: sqlite3.Connection) -> None:
 def _add_slot_moves(connection: sqlite3.Connection) -> None:
     for table in (SLOT_MOVES, SLOT_PLANS):
         _create(connection, table)
+    _add_kinds(connection)
+
+
+def _add_kinds(connection: sqlite3.Connection) -> None:
+    _add_columns(connection, BROKERS, _SILENT_BROKER)
 
 
 def _add_columns(connection: sqlite3.Connection, table: Table, silent: Mapping[str, str]) -> None:

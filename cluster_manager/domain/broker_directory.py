@@ -45,6 +45,9 @@ class Broker:
     announced_units: int = 0
     """The capacity that the broker announced, if it was lowered since; 0: ``capacity_units``."""
 
+    kind: str = ""
+    """Where it keeps messages: a ``BrokerKind``, "" of an embedded broker."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordBroker:
@@ -85,14 +88,14 @@ def decide(state: BrokerDirectory, command: RecordBroker) -> Accepted[BrokerReco
         )
     texts = (
         *(broker.session_id, broker.pulsar_url, broker.grpc, broker.http),
-        *(broker.zone, broker.rack),
+        *(broker.zone, broker.rack, broker.kind),
     )
     if len(broker.broker_id.encode()) > NODE_ID_BYTES_MAX or any(
         len(text.encode()) > ADDRESS_BYTES_MAX for text in texts
     ):
         return Rejected(
             RejectionCode.LIMIT_EXCEEDED,
-            "a broker's id, address, zone or rack is longer than allowed",
+            "a broker's id, address, zone, rack or kind is longer than allowed",
         )
     if refused := _refused_number(broker):
         return Rejected(RejectionCode.LIMIT_EXCEEDED, f"broker {broker.broker_id}: {refused}")

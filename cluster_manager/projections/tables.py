@@ -94,6 +94,7 @@ BROKERS = sql.Table(
     sql.Column("drain_units_per_second", sql.Integer, nullable=False),
     sql.Column("revision", sql.Integer, nullable=False),
     sql.Column("announced_units", sql.Integer, nullable=False),
+    sql.Column("kind", sql.Text, nullable=False),
 )
 
 ACCOUNTS = sql.Table(

@@ -58,6 +58,9 @@ _LOWERED_CAPACITY_LEVEL: Final = 10
 _ZONE_LEVEL: Final = 11
 """Level of a shard node with a zone: earlier releases would forget it."""
 
+_KIND_LEVEL: Final = 11
+"""Level of a broker that is not embedded: earlier releases would place any topic there."""
+
 
 _ADDED_SHARD_LEVEL: Final = 11
 """Level of a map, later than the first, with a shard that has had no leader. Earlier releases take
@@ -70,6 +73,8 @@ def level_of(events: Iterable[ClusterEvent]) -> int:
 
 
 def _level(event: ClusterEvent) -> int:
+    if isinstance(event, BrokerRecorded) and event.broker.kind:
+        return _KIND_LEVEL
     if isinstance(event, BrokerRecorded) and event.broker.announced_units:
         return _LOWERED_CAPACITY_LEVEL
     if isinstance(event, ShardMapChanged) and _has_added_shard(event.shard_map):

@@ -7,13 +7,27 @@ from nextgen.kernel.errors import MetadataError
 from nextgen.kernel.governance.auto_creation import auto_creation
 from nextgen.kernel.governance.policies import NO_POLICIES, PlacementRules, Policies, merge
 from shards.domain.namespace import Namespace
+from shards.domain.placement.broker_kinds import broker_kind_in
 from shards.domain.tenant import Tenant
 from shards.domain.topic import Topic
-from shards.inventory.topic_bounds import OnDemand
+from shards.inventory.topic_bounds import OnDemand, ServedBy
 from shards.sessions.metadata_state import MetadataState
 
 Parents = tuple[MetadataState | None, MetadataState | None]
 """A tenant, and a namespace of it; None of either if it does not exist."""
+
+
+def tenant_of(namespace: str) -> str:
+    return namespace.partition("/")[0]
+
+
+def parents_of(
+    tenant: MetadataState | MetadataError | None, namespace: MetadataState | MetadataError | None
+) -> Parents | MetadataError:
+    """Return what was read of a namespace and its tenant, or why one of them was not read."""
+    if isinstance(tenant, MetadataError):
+        return tenant
+    return namespace if isinstance(namespace, MetadataError) else (tenant, namespace)
 
 
 def policies_of(state: MetadataState | None) -> Policies:
@@ -41,6 +55,13 @@ def on_demand(namespace: MetadataState | None, policies: Policies) -> OnDemand:
         return OnDemand("", auto_creation({}))
     rule = auto_creation(dict(namespace.properties), policies.auto_creation)
     return OnDemand(namespace.namespace_id, rule)
+
+
+def served_by(namespace: MetadataState | None) -> ServedBy:
+    """Return which brokers serve the topics of a namespace."""
+    if not isinstance(namespace, Namespace):
+        return ServedBy("", "")
+    return ServedBy(namespace.namespace_id, broker_kind_in(namespace.properties))
 
 
 def rules_for(parents: Policies, topic: Topic) -> PlacementRules:

@@ -40,8 +40,17 @@ from nextgen.tasks.background import start
 from protos.nextgen.v1.events_pb2 import Event
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, Item, Kind
 from protos.nextgen.v1.shard_service_pb2 import ObjectName
-from shards.assignment.parent_policies import Parents, merged, on_demand, policies_of, together
-from shards.inventory.topic_bounds import OnDemand
+from shards.assignment.parent_policies import (
+    Parents,
+    merged,
+    on_demand,
+    parents_of,
+    policies_of,
+    served_by,
+    tenant_of,
+    together,
+)
+from shards.inventory.topic_bounds import OnDemand, ServedBy
 from shards.ports import Clock, HomeShards, MetadataReader, ShardWatching
 from shards.sessions.metadata_state import MetadataState, state_after, state_of
 
@@ -114,6 +123,11 @@ class PlacementPolicies:
         if pair is None:
             return None
         return on_demand(pair[1].state, together(pair[0].policies, pair[1].policies))
+
+    def served_by(self, namespace: str) -> ServedBy | None:
+        """Return the brokers of a namespace's topics, None if it must be read."""
+        pair = self._current(namespace)
+        return None if pair is None else served_by(pair[1].state)
 
     def _current(self, namespace: str) -> tuple[_Followed, _Followed] | None:
         """Return a tenant and a namespace that are followed, None if they must be read."""
@@ -189,7 +203,7 @@ class PlacementPolicies:
         wanted: dict[int, dict[str, ObjectName]] = {}
         try:
             for namespace in names:
-                tenant = _tenant_of(namespace)
+                tenant = tenant_of(namespace)
                 homes = self._homes_of(namespace)
                 objects = (
                     ObjectName(kind=KIND_TENANT, name=tenant),
@@ -207,7 +221,7 @@ class PlacementPolicies:
             *(self._read_at_home(list(objects.values()), timeout_ms) for objects in wanted.values())
         )
         states = {name: state for page in pages for name, state in page.items()}
-        return {name: _parents(states[_tenant_of(name)], states[name]) for name in names}
+        return {name: parents_of(states[tenant_of(name)], states[name]) for name in names}
 
     async def _read_at_home(
         self, names: Sequence[ObjectName], timeout_ms: int
@@ -222,7 +236,7 @@ class PlacementPolicies:
 
     def _homes_of(self, namespace: str) -> tuple[int, int]:
         return (
-            self._homes.home_of(KIND_TENANT, _tenant_of(namespace)),
+            self._homes.home_of(KIND_TENANT, tenant_of(namespace)),
             self._homes.home_of(KIND_NAMESPACE, namespace),
         )
 
@@ -231,7 +245,7 @@ class PlacementPolicies:
             return
         if len(self._namespaces) >= NAMESPACES_WATCHED_MAX:
             self._forget(next(iter(self._namespaces)))
-        tenant = self._join(KIND_TENANT, _tenant_of(namespace))
+        tenant = self._join(KIND_TENANT, tenant_of(namespace))
         try:
             followed = self._join(KIND_NAMESPACE, namespace)
         except MetadataError:
@@ -416,6 +430,14 @@ class Rules:
         tenant, state = found
         return on_demand(state, together(policies_of(tenant), policies_of(state)))
 
+    def served_by(self, namespace: str) -> ServedBy | MetadataError:
+        """Return the brokers of a namespace's topics, or why they are not known. As ``of``."""
+        known = self._owner.served_by(namespace)
+        if known is not None:
+            return known
+        found = self._read(namespace)
+        return found if isinstance(found, MetadataError) else served_by(found[1])
+
     def _read(self, namespace: str) -> Parents | MetadataError:
         if self._clock.monotonic() - self._asked_at > METADATA_USED_MS / 1000:
             return Unavailable(f"what was read of {namespace} is too old to decide by")
@@ -475,16 +497,3 @@ class _Followed:
 
 _Held = tuple[_Followed, int]
 """Policies that a decision uses, and their ``changes`` when it began."""
-
-
-def _parents(
-    tenant: MetadataState | MetadataError | None, namespace: MetadataState | MetadataError | None
-) -> Parents | MetadataError:
-    """Return what was read of a namespace and its tenant, or why one of them was not read."""
-    if isinstance(tenant, MetadataError):
-        return tenant
-    return namespace if isinstance(namespace, MetadataError) else (tenant, namespace)
-
-
-def _tenant_of(namespace: str) -> str:
-    return namespace.partition("/")[0]

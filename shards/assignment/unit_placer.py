@@ -93,9 +93,9 @@ class UnitPlacer:
             if not self._sync.has_ended(each.broker_id, each.session_id)
         ]
         # A quarantine is to spare other brokers. If there are none, it does not count (ADR 0083).
-        quarantines_count = any(
-            not each.draining and each.quarantined_until_ms <= wall_ms for each in live
-        )
+        open_kinds = {
+            each.kind for each in live if not each.draining and each.quarantined_until_ms <= wall_ms
+        }
         candidates = []
         for broker in live:
             lease = leased.get(broker.session_id)
@@ -117,7 +117,8 @@ class UnitPlacer:
                     broker.capacity_units,
                     units_reported,
                     0 if load is None else report_permille(load),
-                    self._why_closed(broker, now, wall_ms if quarantines_count else None),
+                    self._why_closed(broker, now, wall_ms if broker.kind in open_kinds else None),
+                    kind=broker.kind,
                 )
             )
         traffic = [self._traffic(broker.session_id) for broker in live]
@@ -226,12 +227,18 @@ class PlacementRound:
             may_use_reserve: Is called, with the units leased in all, if the chosen broker has only
                 its reserve left; returns why the unit may not use it. Without it, it may.
         """
-        rules = rules_for(parents, topic)
+        rules, kind = rules_for(parents, topic), topic.broker_kind
         spread = self._spread_of(topic, rules)
         peers = NO_PEERS if spread is None else spread.peers_of(assignment, rules)
         if target:
             choice = place_at(
-                self._candidates, target, rules, peers=peers, avoid=avoid, asked_by=asked_by
+                self._candidates,
+                target,
+                rules,
+                peers=peers,
+                avoid=avoid,
+                asked_by=asked_by,
+                kind=kind,
             )
         else:
             choice = place(
@@ -242,9 +249,10 @@ class PlacementRound:
                 prefer=prefer,
                 avoid=avoid,
                 asked_by=asked_by,
+                kind=kind,
             )
             if may_use_reserve is not None and not isinstance(choice, Rejected):
-                choice = self._spare_reserve(choice, may_use_reserve, rules, peers, avoid)
+                choice = self._spare_reserve(choice, may_use_reserve, rules, peers, avoid, kind)
         if isinstance(choice, Rejected):
             return choice
         chosen = self._candidates[choice.place]
@@ -265,7 +273,7 @@ class PlacementRound:
         peers = NO_PEERS if spread is None else spread.peers_of(assignment, rules)
         for candidate in self._candidates:
             if candidate.broker_id == broker_id:
-                return forbids(candidate, rules, peers)
+                return forbids(candidate, rules, peers, topic.broker_kind)
         return "no such broker"
 
     def note_move(
@@ -290,6 +298,7 @@ class PlacementRound:
         rules: PlacementRules,
         peers: Peers,
         avoid: Container[str],
+        kind: str,
     ) -> Choice | Rejected:
         """Return ``choice``, another broker with room beside its reserve, or a refusal."""
         if self._candidates[choice.place].has_idle_room:
@@ -298,7 +307,13 @@ class PlacementRound:
         if refusal is None:
             return choice
         elsewhere = place(
-            self._candidates, rules, self._draw(), peers=peers, avoid=avoid, keeps_reserve=True
+            self._candidates,
+            rules,
+            self._draw(),
+            peers=peers,
+            avoid=avoid,
+            keeps_reserve=True,
+            kind=kind,
         )
         return refusal if isinstance(elsewhere, Rejected) else elsewhere
 

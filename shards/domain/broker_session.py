@@ -59,6 +59,8 @@ class EstablishSession:
     at_ms: int = 0
     least_epoch: int = 1
     """The least epoch that may be used: see ``nextgen.kernel.events.generations``."""
+    kind: str = ""
+    """A ``BrokerKind``: "" of an embedded broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class BrokerSessionEstablished:
     rack: str = ""
     quarantined_until_ms: int = 0
     established_at_ms: int = 0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,8 @@ class BrokerSession:
     announced_units: int = 0
     """The capacity that the broker announced, if it was lowered since; 0: ``capacity_units``."""
 
+    kind: str = ""
+
 
 BrokerSessionState = BrokerSession | None
 INITIAL: BrokerSessionState = None
@@ -234,6 +239,7 @@ def evolve(session: BrokerSessionState, event: BrokerSessionEvent) -> BrokerSess
             event.rack,
             event.quarantined_until_ms,
             started_at_ms=_started(session, event.established_at_ms),
+            kind=event.kind,
         )
     assert session is not None, f"{type(event).__name__} for {event.broker_id}, never seen"
     assert session.session_id == event.session_id, (
@@ -279,6 +285,7 @@ def _decide_establish(
         command.rack,
         _quarantine(session, command.at_ms),
         command.at_ms,
+        command.kind,
     )
     if session is None:
         return Accepted((established,))

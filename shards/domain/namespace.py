@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from nextgen.kernel.events.decider import Accepted, Rejected
 from nextgen.kernel.governance.policies import PolicyLevel
 from shards.domain.life import Life
-from shards.domain.parent import ParentCommand, ParentRules
+from shards.domain.parent import ParentCommand, ParentRules, SetProperties
+from shards.domain.placement.broker_kinds import check_broker_kind, check_broker_kind_kept
 from shards.domain.policies import NO_PACKED_POLICIES, PackedPolicies, SetPolicies
 from shards.domain.properties import Properties
 
@@ -123,6 +124,8 @@ def decide(
 ) -> Accepted[NamespaceEvent] | Rejected:
     """Decide what ``command`` means for ``namespace``."""
     if isinstance(command, CreateNamespace):
+        if (refusal := check_broker_kind(command.properties)) is not None:
+            return refusal
         created = NamespaceCreated(
             command.namespace_id, command.name, command.tenant_id, command.properties
         )
@@ -134,6 +137,11 @@ def decide(
             command.policies,
             is_rename=command.is_rename,
         )
+    if isinstance(command, SetProperties) and namespace is not None:
+        what = f"namespace {command.name}"
+        refusal = check_broker_kind_kept(what, namespace.properties, command.properties)
+        if refusal is not None:
+            return refusal
     return _RULES.decide(namespace, command)
 
 

@@ -7,6 +7,7 @@ set by that rename alone.
 from __future__ import annotations
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY
 from nextgen.kernel.limits.cluster import (
     PROPERTIES_BYTES_MAX,
     PROPERTIES_MAX,
@@ -23,8 +24,11 @@ def check_properties(properties: Properties) -> Rejected | None:
     """Return why ``properties`` may not be stored, None if they may."""
     if not properties:
         return None
-    # Renaming what has as many properties as are allowed is allowed.
-    properties = tuple([pair for pair in properties if not is_mark(pair[0])])
+    # Renaming what has as many properties as are allowed is allowed, and so is what a topic has of
+    # its namespace.
+    properties = tuple(
+        [pair for pair in properties if not is_mark(pair[0]) and pair[0] != BROKER_KIND_PROPERTY]
+    )
     if len(properties) > PROPERTIES_MAX:
         return _exceeded(f"{len(properties)} properties given, at most {PROPERTIES_MAX}")
     total_bytes = 0

@@ -16,6 +16,13 @@ from nextgen.kernel.governance.policies import PolicyLevel
 from nextgen.kernel.limits.cluster import PARTITIONS_PER_TOPIC_MAX
 from nextgen.kernel.routing.names import Domain, TopicName, parse_topic
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
+from shards.domain.placement.broker_kinds import (
+    broker_kind_in,
+    check_broker_kind_kept,
+    check_renamed_kind,
+    check_topic_kind,
+    with_broker_kind,
+)
 from shards.domain.policies import (
     NO_PACKED_POLICIES,
     PackedPolicies,
@@ -38,7 +45,8 @@ _TWINS = {Domain.PERSISTENT: Domain.TOPIC, Domain.TOPIC: Domain.PERSISTENT}
 class CreateTopic:
     """``topic_id`` is minted for this command: the same id again is a retry.
 
-    ``namespace_id`` comes from the namespace's open gate, ``time_ms`` from the leader's clock.
+    ``namespace_id`` comes from the namespace's open gate, ``broker_kind`` from the properties of
+    that namespace, ``time_ms`` from the leader's clock.
     """
 
     topic_id: str
@@ -47,6 +55,7 @@ class CreateTopic:
     time_ms: int
     partitions: int = 0
     properties: Properties = ()
+    broker_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +92,8 @@ class DeleteTopic:
 @dataclass(frozen=True, slots=True)
 class RenameTopic:
     """``topic_id`` is the topic that was found under ``name``, ``namespace_id`` comes from the open
-    gate of the new namespace, ``time_ms`` from the leader's clock. That nobody else has
-    ``new_name`` was found out before."""
+    gate of the new namespace, ``broker_kind`` from its properties, ``time_ms`` from the leader's
+    clock. That nobody else has ``new_name`` was found out before."""
 
     name: TopicName
     topic_id: str
@@ -92,6 +101,7 @@ class RenameTopic:
     namespace_id: str
     time_ms: int
     grace_ms: int
+    broker_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +190,11 @@ class Topic:
     def is_renamed(self) -> bool:
         """Whether it ever had another name: its own may be of another slot than its id."""
         return bool(self.former_names)
+
+    @property
+    def broker_kind(self) -> str:
+        """The only kind of brokers that may serve it: its messages are where these keep them."""
+        return broker_kind_in(self.properties)
 
     @property
     def source(self) -> str:
@@ -337,6 +352,7 @@ def _check_scalable(name: TopicName, partitions: int, segments: int) -> Rejected
 def _decide_create(topic: TopicState, command: CreateTopic) -> Accepted[TopicEvent] | Rejected:
     refusal = check_creatable(command.name, command.partitions, command.properties)
     refusal = refusal or check_shadow(command.name, command.properties)
+    refusal = refusal or check_topic_kind(command.name, command.broker_kind, command.properties)
     if refusal is not None:
         return refusal
     name = command.name.base_text
@@ -350,7 +366,7 @@ def _decide_create(topic: TopicState, command: CreateTopic) -> Accepted[TopicEve
         command.partitions,
         command.namespace_id,
         command.time_ms,
-        command.properties,
+        with_broker_kind(command.properties, command.broker_kind),
     )
     return Accepted((created,))
 
@@ -377,6 +393,9 @@ def _decide_set_properties(
             f"property {SHADOW_SOURCE_PROPERTY} of topic {command.name} is set at its creation "
             "and never changed",
         )
+    refusal = check_broker_kind_kept(f"topic {command.name}", topic.properties, command.properties)
+    if refusal is not None:
+        return refusal
     return Accepted((TopicPropertiesSet(command.name, command.properties, topic.topic_id),))
 
 
@@ -430,6 +449,9 @@ def _decide_rename(topic: TopicState, command: RenameTopic) -> Accepted[TopicEve
         return refusal
     if topic.source:
         return Rejected(RejectionCode.NOT_ALLOWED, f"topic {name} is a shadow: it keeps its name")
+    refusal = check_renamed_kind(name, topic.broker_kind, new_name, command.broker_kind)
+    if refusal is not None:
+        return refusal
     if new_name == name or leads(topic.former_names, new_name, command.time_ms):
         return Rejected(
             RejectionCode.ALREADY_EXISTS,

@@ -38,7 +38,7 @@ from shards.domain.topic import CreateTopic
 from shards.inventory.bulk_turns import BulkTurns
 from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, WantedParent
 from shards.inventory.renames.pointers import NamePointers, NameUses
-from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds
+from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds, kind_for
 from shards.inventory.topic_creation import first_layout
 from shards.state.shard_state import ShardState
 from shards.wire.event import DomainEvent
@@ -180,6 +180,11 @@ class BulkCreation:
         taken = self._twins(block)
         topic_ids = state.ids.mint_all(block.slots)
         time_ms = state.now_ms()
+        kinds = {
+            namespace: kind_for(policies, namespace, admission.parent_id)
+            for namespace, admission in admissions.items()
+            if isinstance(admission, Admission)
+        }
         added: Counter[str] = Counter()
         events: list[DomainEvent] = []
         for name, parsed, topic_id, place in zip(
@@ -198,7 +203,10 @@ class BulkCreation:
                 block.refusals[place] = freed
                 continue
             decision = topic.decide(
-                None, CreateTopic(topic_id, parsed, admission.parent_id, time_ms)
+                None,
+                CreateTopic(
+                    topic_id, parsed, admission.parent_id, time_ms, broker_kind=kinds[namespace]
+                ),
             )
             if isinstance(decision, Rejected):
                 block.refusals[place] = decision

@@ -366,11 +366,12 @@ class InventoryCommands:
             parents = decided_by.of(namespace_name)
             if isinstance(parents, MetadataError):
                 raise parents
-            nowhere = check.no_broker_left(order, parents)
+            before = self._state.reads.load_topic(order.name)
+            kind = "" if before is None else before.broker_kind
+            nowhere = check.no_broker_left(order, parents, kind)
             if nowhere is not None:
                 answer = conclude(self._state, b"", nowhere, CommandResult())
             else:
-                before = self._state.reads.load_topic(order.name)
                 answer = self._decide_topic(command.command_id, before, order)
             return await finish(self._state, answer)
 

@@ -54,14 +54,15 @@ class PlacementCheck:
         units = self._state.scans.assignments_of_topic(topic.topic_id).values()
         return any(self._brokers.session(each.session_id) is not None for each in units)
 
-    def no_broker_left(self, order: SetPolicies, parents: Policies) -> Rejected | None:
-        """Return NOT_ALLOWED if ``order`` and the rules of ``parents`` allow no live broker."""
+    def no_broker_left(self, order: SetPolicies, parents: Policies, kind: str) -> Rejected | None:
+        """Return NOT_ALLOWED if ``order`` and the rules of ``parents`` allow no live broker of
+        ``kind``."""
         rules = merge(namespace=parents, topic=order.policies).placement
         live = [
-            Candidate(each.broker_id, each.session_id, 0, 0, each.zone, each.rack)
+            Candidate(each.broker_id, each.session_id, 0, 0, each.zone, each.rack, kind=each.kind)
             for each in self._brokers.live()
         ]
-        places = allowed_places(live, rules, NO_PEERS)
+        places = allowed_places(live, rules, NO_PEERS, kind)
         if not isinstance(places, Rejected):
             return None
         why = f"topic {order.name} is served, and would be on no broker: {places.message}"

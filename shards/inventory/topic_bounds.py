@@ -1,4 +1,5 @@
-"""How many topics of a namespace a shard may have, and which ones clients create by using them.
+"""How many topics of a namespace a shard may have, which ones clients create by using them, and
+which brokers serve them.
 
 ``topics_max`` is a bound for the namespace. Each shard has a share of it.
 
@@ -33,6 +34,15 @@ class OnDemand(NamedTuple):
     rule: AutoCreation
 
 
+class ServedBy(NamedTuple):
+    """The kind of brokers that serve the topics of a namespace."""
+
+    namespace_id: str
+    """Of the namespace that is known here; "" if there was none."""
+
+    kind: str
+
+
 class PoliciesByNamespace(Protocol):
     """The present policies of namespaces, merged with their tenants', by name."""
 
@@ -52,6 +62,14 @@ class PoliciesByNamespace(Protocol):
         """
         ...
 
+    def served_by(self, namespace: str) -> ServedBy | None:
+        """Return the brokers of a namespace, None where no namespaces are followed.
+
+        Raises:
+            MetadataError: It is not known and could not be read.
+        """
+        ...
+
 
 class _NoBounds:
     """Used where no policies are followed: nothing is bounded, and no topic is made on demand."""
@@ -61,6 +79,9 @@ class _NoBounds:
 
     def on_demand(self, namespace: str) -> OnDemand:
         raise Unavailable(f"the policies of {namespace} are not followed here")
+
+    def served_by(self, namespace: str) -> None:
+        return None
 
 
 NO_BOUNDS = _NoBounds()
@@ -73,6 +94,8 @@ class DecidedBy(Protocol):
 
     def on_demand(self, namespace: str) -> OnDemand | MetadataError: ...
 
+    def served_by(self, namespace: str) -> ServedBy | MetadataError: ...
+
 
 class NamespacePolicies(Protocol):
     """The policies of namespaces and their tenants. Implemented by ``PlacementPolicies``."""
@@ -80,6 +103,8 @@ class NamespacePolicies(Protocol):
     def known(self, namespace: str) -> Policies | None: ...
 
     def on_demand(self, namespace: str) -> OnDemand | None: ...
+
+    def served_by(self, namespace: str) -> ServedBy | None: ...
 
     def deciding(self, namespaces: Iterable[str]) -> AbstractAsyncContextManager[DecidedBy]: ...
 
@@ -159,6 +184,11 @@ class _Known:
         assert rule is not None, "what is followed does not change within a decision"
         return rule
 
+    def served_by(self, namespace: str) -> ServedBy:
+        served = self._policies.served_by(namespace)
+        assert served is not None, "what is followed does not change within a decision"
+        return served
+
 
 class _Latest:
     """The policies of namespaces at the time of each access."""
@@ -177,3 +207,24 @@ class _Latest:
         if isinstance(rule, MetadataError):
             raise rule
         return rule
+
+    def served_by(self, namespace: str) -> ServedBy:
+        served = self._decided_by.served_by(namespace)
+        if isinstance(served, MetadataError):
+            raise served
+        return served
+
+
+def kind_for(policies: PoliciesByNamespace, namespace: str, namespace_id: str) -> str:
+    """Return the kind of brokers that serve topics of the namespace that has this id now.
+
+    Raises:
+        Unavailable: The namespace was created since the watch has last brought it.
+        MetadataError: It is not known and could not be read.
+    """
+    served = policies.served_by(namespace)
+    if served is None:
+        return ""
+    if served.namespace_id != namespace_id:
+        raise Unavailable(f"it is not known here yet which brokers serve namespace {namespace}")
+    return served.kind

@@ -40,7 +40,7 @@ from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, 
 from shards.inventory.renames.pointers import NamePointers, NameUses
 from shards.inventory.scalable.commands import OnScalableDecided, note_decided
 from shards.inventory.shadows.admissions import ShadowAdmissions
-from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds
+from shards.inventory.topic_bounds import PoliciesByNamespace, TopicBounds, kind_for
 from shards.ports import AssignAhead
 from shards.state.shard_state import ShardState
 from shards.wire.command import NewTopic, OnNewTopics
@@ -89,7 +89,8 @@ class TopicCreation:
         bounds. ``uses`` is what homes said about names that may be those of renamed topics.
 
         Raises:
-            Unavailable: A name may have become a renamed topic's since.
+            Unavailable: A name may have become a renamed topic's since, or a namespace was created
+                that is not known here yet.
         """
         wanted = [WantedParent(ParentKind.NAMESPACE, name) for name in namespaces_of(command)]
         wanted += sources_of(command)
@@ -122,7 +123,7 @@ class TopicCreation:
         time_ms = self._state.now_ms()
         forced = self._forced if command.on_demand else None
         have_pointers = self._state.names.have_pointers
-
+        kinds = _kinds(admissions, policies)
         added: Counter[str] = Counter()
         events: list[DomainEvent] = []
         outcomes: list[TopicOutcome] = []
@@ -144,7 +145,7 @@ class TopicCreation:
                 (freed if isinstance(freed, Rejected) else None)
                 or shadows.refusal(new, before)
                 or self._check_migration(new, present)
-                or _decide(new, topic_id, admissions, present, time_ms, forced),
+                or _decide(new, topic_id, admissions, kinds, present, time_ms, forced),
                 namespace,
                 policies,
                 added[namespace],
@@ -345,10 +346,20 @@ def _add_partitions(
             outcome.partitions = topic.partitions
 
 
+def _kinds(admissions: Admissions, policies: PoliciesByNamespace) -> dict[str, str]:
+    """Return the kind of brokers that serve the topics of each namespace that exists."""
+    return {
+        namespace: kind_for(policies, namespace, admission.parent_id)
+        for namespace, admission in admissions.items()
+        if isinstance(admission, Admission)
+    }
+
+
 def _decide(
     new: NewTopic,
     topic_id: str,
     admissions: Admissions,
+    kinds: Mapping[str, str],
     present: dict[str, TopicState],
     time_ms: int,
     forced: ForcedDeletions | None,
@@ -365,7 +376,8 @@ def _decide(
         if twin is None:
             absent = f"topic {twin_of(new.name)} does not exist"
             return Rejected(RejectionCode.NOT_FOUND, absent)
-        return _migrate(new, topic_id, admission.parent_id, twin, present, time_ms)
+        kind = kinds[new.name.namespace_text]
+        return _migrate(new, topic_id, admission.parent_id, kind, twin, present, time_ms)
     if before is None and twin is not None:
         return taken_by_twin(new.name)
     if forced is not None and before is None and (too_early := forced.check(name)) is not None:
@@ -377,6 +389,7 @@ def _decide(
         time_ms,
         new.spec.partitions,
         to_properties(new.spec.properties),
+        kinds[new.name.namespace_text],
     )
     decision = topic.decide(before, command)
     if isinstance(decision, Rejected):
@@ -405,13 +418,16 @@ def _migrate(
     new: NewTopic,
     topic_id: str,
     namespace_id: str,
+    broker_kind: str,
     classic: Topic,
     present: dict[str, TopicState],
     time_ms: int,
 ) -> _Decision:
     """Decide that a scalable topic replaces ``classic``, whose units are its first segments."""
     name = new.name.base_text
-    order = CreateTopic(topic_id, new.name, namespace_id, time_ms, 0, classic.properties)
+    order = CreateTopic(
+        topic_id, new.name, namespace_id, time_ms, 0, classic.properties, broker_kind
+    )
     created = topic.decide(None, order)
     if isinstance(created, Rejected):
         return created

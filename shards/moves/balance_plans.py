@@ -87,6 +87,7 @@ class BalancePlans:
                         broker.session_id,
                         broker.capacity_units,
                         may_receive=broker.quarantined_until_ms <= now_ms,
+                        kind=broker.kind,
                     )
                 )
         for session_id in self._read.keys() - {view.session_id for view in views}:

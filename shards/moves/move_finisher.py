@@ -16,6 +16,7 @@ import structlog
 
 from nextgen.kernel.errors import MetadataError, SessionExpired
 from nextgen.kernel.events.generations import last_epoch_of_generation
+from nextgen.kernel.governance.broker_kind import BrokerKind
 from nextgen.kernel.limits.placement import TAKE_OVER_MS_MAX
 from nextgen.kernel.routing.names import parse_topic
 from nextgen.replication.ports import PositionCompacted, ReplicatedLog
@@ -240,12 +241,13 @@ class MoveFinisher:
     def _holder(self, ended: Assignment) -> Assignment:
         """Return a unit of a deleted topic with the broker that is to remove its messages.
 
-        That is its owner. If it had none, or the owner is gone, any live broker can; without one it
-        is returned without a broker.
+        That is its owner. If it had none, or the owner is gone, any live embedded broker can. Stock
+        ones remove nothing: they are taken where nobody else lives. Without any it is returned
+        without a broker.
         """
         if ended.is_assigned and not self._sync.has_ended(ended.broker_id, ended.session_id):
             return ended
-        live = self._directory.live()
+        live = sorted(self._directory.live(), key=lambda each: each.kind != BrokerKind.EMBEDDED)
         if not live:
             return replace(ended, broker_id="", session_id="")
         return replace(ended, broker_id=live[0].broker_id, session_id=live[0].session_id)

@@ -219,6 +219,7 @@ class Rebalancer:
                 + extra[broker_id],
                 movable[broker_id],
                 placing.room_at(broker_id),
+                kind=broker.kind,
             )
             for broker_id, broker in look.brokers.items()
         ]

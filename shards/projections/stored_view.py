@@ -72,6 +72,10 @@ WITHOUT_RENAMES = 0x26DA_C562
 """Fingerprint of the tables before topics were renamed."""
 
 
+WITHOUT_KINDS = 0x71B2_4D49
+"""Fingerprint of the tables before there were brokers of another kind than embedded ones."""
+
+
 def open_view_store(directory: Path) -> ViewStore:
     """Return the state machine that folds a shard's log into tables in ``directory``."""
     upgrades = {
@@ -90,7 +94,9 @@ def open_view_store(directory: Path) -> ViewStore:
     announced[WITHOUT_MOVES] = _nothing
     moving = {version: _then(each, _add_moves) for version, each in announced.items()}
     moving[WITHOUT_RENAMES] = _nothing
-    complete = {version: _then(each, _add_renames) for version, each in moving.items()}
+    renaming = {version: _then(each, _add_renames) for version, each in moving.items()}
+    renaming[WITHOUT_KINDS] = _nothing
+    complete = {version: _then(each, _add_kinds) for version, each in renaming.items()}
     return ViewStore(directory, METADATA, fold, upgrades=complete)
 
 
@@ -137,6 +143,13 @@ def _add_renames(connection: sqlite3.Connection) -> None:
         connection.execute(str(CreateTable(table).compile(dialect=dialect))).close()
     for column in _added_columns(connection, TOPICS):
         connection.execute(f"ALTER TABLE {TOPICS.name} ADD COLUMN {column} TEXT").close()
+
+
+def _add_kinds(connection: sqlite3.Connection) -> None:
+    """Add the column: every broker of before is embedded."""
+    added = _added_columns(connection, BROKER_SESSIONS)
+    if added:
+        recreate_table(connection, BROKER_SESSIONS, added)
 
 
 def _add_parts(connection: sqlite3.Connection) -> None:

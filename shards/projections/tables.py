@@ -198,6 +198,7 @@ BROKER_SESSIONS = Table(
     _number("revision"),
     _text("started_at_ms"),  # Separated by spaces: of this session and those before.
     _number("announced_units"),
+    _text("kind"),
     sqlite_with_rowid=False,
 )
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from nextgen.kernel.errors import Unavailable
 from nextgen.kernel.events.decider import Rejected
 from nextgen.kernel.events.generations import last_epoch_of_generation
+from nextgen.kernel.governance.broker_kind import BrokerKind
 from nextgen.kernel.limits.cluster import ASSIGN_TIMEOUT_MS
 from nextgen.kernel.routing.names import TopicName, parse_topic
 from nextgen.kernel.scalable.segments import Segment
@@ -130,11 +131,11 @@ class SegmentRemoval:
         await self._brokers.remove(unit, timeout_ms=_REMOVE_MS)
 
     def _broker_for(self, ended: Assignment) -> BrokerRecorded:
-        """Return the owner of an ended assignment if it lives, else any live broker."""
+        """Return the owner of an ended assignment if it lives, else any live embedded broker."""
         owner = self._directory.session(ended.session_id)
         live = [owner] if owner is not None else self._directory.live()
         for each in live:
-            if each.endpoints.grpc:
+            if each.endpoints.grpc and each.kind == BrokerKind.EMBEDDED:
                 return each
         raise Unavailable(f"no broker is there to remove {ended.name}")
 

@@ -15,6 +15,7 @@ import structlog
 
 from nextgen.kernel.errors import MetadataError, Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.broker_kind import shown_kind
 from nextgen.kernel.limits.cluster import NODE_ID_BYTES_MAX
 from nextgen.tasks.background import start
 from protos.nextgen.v1.broker_service_pb2 import DrainWish
@@ -71,7 +72,7 @@ class BrokerDrains:
         broker_id = request.broker_id
         session = await self._live(broker_id)
         if not request.undo:
-            self._check_others(broker_id)
+            self._check_others(session)
         command = SetDrain(
             broker_id, session.session_id, not request.undo, request.units_per_second
         )
@@ -116,22 +117,27 @@ class BrokerDrains:
             raise Refused(RejectionCode.NO_BROKER, f"no broker {shown!a} is alive")
         return session
 
-    def _check_others(self, broker_id: str) -> None:
-        """Return if another broker may be given units.
+    def _check_others(self, session: BrokerSession) -> None:
+        """Return if another broker of the same kind may be given units.
 
         Raises:
             Refused: None may. Without one, neither the drained topics nor new ones would have a
                 broker.
         """
         now_ms = self._clock.wall_ms()
-        others = [each for each in self._directory.live() if each.broker_id != broker_id]
+        broker_id, kind = session.broker_id, session.kind
+        others = [
+            each
+            for each in self._directory.live()
+            if each.broker_id != broker_id and each.kind == kind
+        ]
         if any(not each.draining and each.quarantined_until_ms <= now_ms for each in others):
             return
         why = "each is draining or in quarantine" if others else "there is none"
         raise Refused(
             RejectionCode.NOT_ALLOWED,
             f"broker {broker_id} is the last that may be given units: "
-            f"of {len(others)} other brokers {why}",
+            f"of {len(others)} other {shown_kind(kind)} brokers {why}",
         )
 
     def _wish(self, record: BrokerRecorded, wish: DrainWish) -> None:

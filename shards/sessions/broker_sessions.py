@@ -45,9 +45,7 @@ from shards.domain import broker_session
 from shards.domain.broker_session import (
     REASON_CLOSED,
     BrokerSession,
-    Endpoints,
     EndSession,
-    EstablishSession,
     SetCapacity,
     SetDrain,
 )
@@ -60,6 +58,7 @@ from shards.sessions.session_hello import (
     established_message,
     is_resumable,
     is_same_broker,
+    session_command,
     session_rejection,
     status_of,
 )
@@ -345,16 +344,8 @@ class BrokerSessions:
             raise Overloaded(f"shard {self._shard_id} has {SESSIONS_PER_SHARD_MAX} broker sessions")
         session_id = self._state.ids.mint(hello.broker_id)
         before = self._load(hello.broker_id)
-        command = EstablishSession(
-            hello.broker_id,
-            session_id,
-            Endpoints(hello.endpoints.pulsar_url, hello.endpoints.grpc, hello.endpoints.http),
-            hello.capacity_units,
-            hello.zone,
-            hello.rack,
-            self._clock.wall_ms(),
-            self._state.least_epoch,
-        )
+        at_ms, least_epoch = self._clock.wall_ms(), self._state.least_epoch
+        command = session_command(hello, session_id, at_ms, least_epoch)
         decision = broker_session.decide(before, command)
         if isinstance(decision, Rejected):
             raise session_rejection(decision)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused, SessionExpired
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.broker_kind import KINDS
 from nextgen.kernel.limits.cluster import (
     ADDRESS_BYTES_MAX,
     NODE_ID_BYTES_MAX,
@@ -15,6 +16,7 @@ from nextgen.kernel.limits.stream import HELD_OBJECTS_PER_MESSAGE_MAX
 from protos.nextgen.v1.broker_service_pb2 import BrokerHello, HeldMetadata, SessionEstablished
 from protos.nextgen.v1.events_pb2 import BrokerRecorded
 from protos.nextgen.v1.shard_service_pb2 import BrokerSessionStatus
+from shards.domain.broker_session import Endpoints, EstablishSession
 from shards.sessions.session_soft_state import SessionSoftState
 
 LET_GO_S = 10.0
@@ -41,10 +43,31 @@ def check_hello(hello: BrokerHello) -> None:
                 f"broker {broker_id} gives an address, zone or rack of {len(text.encode())} bytes, "
                 f"at most {ADDRESS_BYTES_MAX} are allowed"
             )
+    if hello.kind not in KINDS:
+        raise InvalidRequest(
+            f"broker {broker_id} is of kind {hello.kind[:200]!a}, which this release does not know"
+        )
     if hello.last_sequence > STORED_INTEGER_MAX:
         raise InvalidRequest(
             f"broker {broker_id} reports sequence {hello.last_sequence}, above the largest"
         )
+
+
+def session_command(
+    hello: BrokerHello, session_id: str, at_ms: int, least_epoch: int
+) -> EstablishSession:
+    """Return the command that begins a session of the broker."""
+    return EstablishSession(
+        hello.broker_id,
+        session_id,
+        Endpoints(hello.endpoints.pulsar_url, hello.endpoints.grpc, hello.endpoints.http),
+        hello.capacity_units,
+        hello.zone,
+        hello.rack,
+        at_ms,
+        least_epoch,
+        hello.kind,
+    )
 
 
 def check_held(held: HeldMetadata) -> None:
@@ -66,7 +89,7 @@ def is_same_broker(known: BrokerHello | BrokerRecorded, hello: BrokerHello) -> b
         known.broker_id == hello.broker_id
         and known.endpoints == hello.endpoints
         and announced_units(known) == hello.capacity_units
-        and (known.zone, known.rack) == (hello.zone, hello.rack)
+        and (known.zone, known.rack, known.kind) == (hello.zone, hello.rack, hello.kind)
     )
 
 

@@ -103,6 +103,9 @@ _LATER_GATES: Final = {ParentKind.TOPIC: 9}
 _MOVE_LEVEL: Final = 11
 """Of a ``SlotsAdopted`` that ends a move: earlier releases would lose what goes along."""
 
+_BROKER_KIND_LEVEL: Final = 11
+"""Of the session of a broker that is not embedded: earlier releases would place any topic there."""
+
 _WITH_KINDS: Final = frozenset(
     {
         shard.SlotsAdopted,
@@ -110,6 +113,7 @@ _WITH_KINDS: Final = frozenset(
         scalable.LayoutChanged,
         parent_gate.ParentGateOpened,
         parent_gate.ParentGateClosed,
+        broker_session.BrokerSessionEstablished,
     }
 )
 
@@ -130,6 +134,8 @@ def _level(event: DomainEvent) -> int:
         return _LATER_GATES.get(event.kind, level)
     if isinstance(event, shard.SlotsAdopted) and event.move_id:
         return _MOVE_LEVEL
+    if isinstance(event, broker_session.BrokerSessionEstablished) and event.kind:
+        return _BROKER_KIND_LEVEL
     return level
 
 

@@ -28,6 +28,7 @@ def to_recorded(session: BrokerSession) -> pb.BrokerRecorded:
         drain_units_per_second=session.drain_units_per_second,
         revision=session.revision,
         announced_units=session.announced_units,
+        kind=session.kind,
     )
 
 

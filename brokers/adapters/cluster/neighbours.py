@@ -17,10 +17,11 @@ class ClusterNeighbours:
 
     def may_take_units(self) -> bool:
         now_ms = self._wall_ms()
+        own = self._view.brokers.get(self._broker_id)
         return any(
             broker.is_live and not broker.draining and broker.quarantined_until_ms <= now_ms
             for broker_id, broker in self._view.brokers.items()
-            if broker_id != self._broker_id
+            if broker_id != self._broker_id and (own is None or broker.kind == own.kind)
         )
 
     def is_draining(self) -> bool:

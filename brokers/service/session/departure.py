@@ -48,7 +48,7 @@ class Neighbours(Protocol):
     """The state of the brokers in the cluster."""
 
     def may_take_units(self) -> bool:
-        """Return whether there is another live broker that may be assigned units."""
+        """Return whether there is another live broker of this kind that may be assigned units."""
         ...
 
     def is_draining(self) -> bool:

@@ -38,7 +38,7 @@ from brokers.service.session.agent import BrokerAgent
 from brokers.service.sidecar.handover import Handover
 from brokers.service.sidecar.plugin_faults import PluginFaults
 from brokers.service.sidecar.stock_topics import StockTopics
-from brokers.service.sidecar.stock_units import StockUnits
+from brokers.service.sidecar.stock_units import KindOfBroker, StockUnits
 from brokers.service.sidecar.synced_dialer import PluginSync, SyncedDialer
 from brokers.service.sidecar.topic_removals import TopicRemovals
 from nextgen.kernel.governance.broker_load import BrokerLoad
@@ -78,6 +78,7 @@ class Sidecar:
         managers: Callable[[PluginConnection], ManagerDialer],
         agent: BrokerAgent,
         directory: TopicDirectory,
+        kind_of: KindOfBroker,
         load: ReportedLoad,
         topics: StockTopics,
         removals: TopicRemovals,
@@ -90,6 +91,7 @@ class Sidecar:
         self._managers = managers
         self._agent = agent
         self._directory = directory
+        self._kind_of = kind_of
         self._load = load
         self._topics = topics
         self.removals = removals
@@ -124,7 +126,7 @@ class Sidecar:
     async def _serve(self, plugin: PluginConnection) -> None:
         """Keep a session until the plug-in is lost."""
         sync = PluginSync(plugin, self._clock)
-        units = StockUnits(plugin, self._directory)
+        units = StockUnits(plugin, self._directory, self._kind_of)
         self._topics.begin_anew()
         self._agent.use(SyncedDialer(self._managers(plugin), plugin, sync), units)
         self.handover.connected(plugin)

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from brokers.domain.holding import Assignment, Release
 from brokers.domain.session import ChangedMetadata
 from brokers.ports.plugin import LookupRequest, PluginConnection
 from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind, shown_kind
 from nextgen.kernel.limits.stream import PLUGIN_LOOKUPS_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
-from nextgen.pulsar.metadata_commands import TopicDirectory
+from nextgen.pulsar.metadata_commands import Located, TopicDirectory
 from nextgen.tasks.background import cancel_and_wait, start
+
+KindOfBroker = Callable[[str], str | None]
+"""Returns the kind of the broker of this id, None if it is not known."""
 
 
 class StockUnits:
     """The ``HoldingListener`` of a stock broker. ``close`` it at the end."""
 
-    def __init__(self, plugin: PluginConnection, directory: TopicDirectory) -> None:
+    def __init__(
+        self, plugin: PluginConnection, directory: TopicDirectory, kind_of: KindOfBroker
+    ) -> None:
         self._plugin = plugin
         self._directory = directory
+        self._kind_of = kind_of
         self._lookups: set[asyncio.Task[Any]] = set()
 
     def assigned(self, assignment: Assignment) -> None:
@@ -61,4 +69,20 @@ class StockUnits:
         except MetadataError as error:
             self._plugin.refused(request.number, error.reason, str(error), is_final=False)
         else:
+            self._pass_on(request, located)
+
+    def _pass_on(self, request: LookupRequest, located: Located) -> None:
+        """Pass an answer on, unless it leads clients of Pulsar away from Pulsar's messages."""
+        kind = self._kind_of(located.broker_id)
+        if kind == BrokerKind.STOCK:
             self._plugin.located(request.number, located)
+        elif kind is None:
+            why = f"broker {located.broker_id} is not known here yet"
+            self._plugin.refused(request.number, "NO_BROKER", why, is_final=False)
+        else:
+            why = (
+                f"{request.topic} is served by {shown_kind(kind)} broker {located.broker_id}: the "
+                f"namespace was created in the cluster without {BROKER_KIND_PROPERTY}="
+                f"{BrokerKind.STOCK}"
+            )
+            self._plugin.refused(request.number, "NOT_ALLOWED", why, is_final=True)

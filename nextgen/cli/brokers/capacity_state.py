@@ -10,6 +10,7 @@ from nextgen.cli.calls.manager_leader import ask_manager_leader
 from nextgen.client.wire.broker_load import report_permille
 from nextgen.kernel.errors import Refused
 from nextgen.kernel.events.decider import RejectionCode
+from nextgen.kernel.governance.broker_kind import shown_kind
 from protos.nextgen.v1.cluster_service_pb2 import (
     BrokerAccount,
     ClusterUpdate,
@@ -69,6 +70,7 @@ def described(
         "draining": broker.draining,
         "drain_units_per_second": broker.drain_units_per_second,
         "quarantined_until_ms": broker.quarantined_until_ms,
+        "kind": shown_kind(broker.kind),
         "zone": broker.zone,
         "rack": broker.rack,
         "pulsar_url": broker.endpoints.pulsar_url,

@@ -115,18 +115,18 @@ def _print_brokers(brokers: list[dict[str, Any]], *, wide: bool = False) -> None
     print_table(
         "brokers",
         (
-            *("broker", "status", "zone/rack", "used", "leased", "of"),
+            *("broker", "status", "kind", "zone/rack", "used", "leased", "of"),
             *("busy %", "msg/s in", "msg/s out"),
         ),
         [
             (
-                *(each["broker_id"], each["status"], _place(each)),
+                *(each["broker_id"], each["status"], each["kind"], _place(each)),
                 *(each["used_units"], each["leased_units"], each["capacity_units"]),
                 *_load_cells(each["load"]),
             )
             for each in brokers
         ],
-        extra=("zone/rack", "msg/s in", "msg/s out"),
+        extra=("kind", "zone/rack", "msg/s in", "msg/s out"),
         wide=wide,
     )
 
@@ -154,6 +154,7 @@ def _print_broker(broker: dict[str, Any]) -> None:
         ("drained at, units a second", broker["drain_units_per_second"] or "the default rate")
         if broker["draining"]
         else ("drained", "no"),
+        ("kind", broker["kind"]),
         ("zone, rack", f"{broker['zone'] or '-'}, {broker['rack'] or '-'}"),
         ("Pulsar, gRPC, HTTP", f"{broker['pulsar_url']} {broker['grpc']} {broker['http']}"),
         ("units used, leased", f"{broker['used_units']:,}, {broker['leased_units']:,}"),

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from nextgen.client.cluster.link import ChangeListener
 from nextgen.client.cluster.view import ClusterView
+from nextgen.kernel.governance.broker_kind import BrokerKind
 from nextgen.kernel.routing.hashing import hash64
 from protos.nextgen.v1.cluster_service_pb2 import ClusterUpdate
 
@@ -36,9 +37,14 @@ class LiveBrokerUrls:
         return urls[hash64(topic) % len(urls)] if urls else None
 
     def _usable(self) -> list[str]:
-        """Return the URLs in the order of broker ids; of draining brokers only if all drain."""
+        """Return the URLs in the order of broker ids; of draining brokers only if all drain.
+
+        Of stock brokers only if no other lives: they know neither scalable topics nor what the
+        cluster says of other names.
+        """
         brokers = sorted(self._cluster.view.brokers.items())
         live = [each for _, each in brokers if each.is_live and each.endpoints.pulsar_url]
+        live = [each for each in live if each.kind == BrokerKind.EMBEDDED] or live
         open_ones = [each for each in live if not each.draining]
         return [each.endpoints.pulsar_url for each in open_ones or live]
 

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from protos.nextgen.v1.events_pb2 import Event
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 """Version of the columns, incremented by each change of ``events.proto`` that adds some."""
 
 UNKNOWN_TYPE = "unknown"

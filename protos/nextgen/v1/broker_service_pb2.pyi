@@ -34,7 +34,7 @@ class BrokerMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[BrokerHello, _Mapping]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping]] = ..., sync: _Optional[_Union[SyncPosition, _Mapping]] = ..., goodbye: _Optional[_Union[BrokerGoodbye, _Mapping]] = ..., held: _Optional[_Union[HeldMetadata, _Mapping]] = ..., idle: _Optional[_Union[IdleUnits, _Mapping]] = ..., drain: _Optional[_Union[DrainWish, _Mapping]] = ..., drained: _Optional[_Union[DrainedUnits, _Mapping]] = ..., loads: _Optional[_Union[SegmentLoadReports, _Mapping]] = ...) -> None: ...
 
 class BrokerHello(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack", "units_held", "skips_unknown")
+    __slots__ = ("cluster_id", "broker_id", "session_id", "last_sequence", "endpoints", "capacity_units", "zone", "rack", "units_held", "skips_unknown", "kind")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class BrokerHello(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     UNITS_HELD_FIELD_NUMBER: _ClassVar[int]
     SKIPS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: str
     session_id: str
@@ -55,7 +56,8 @@ class BrokerHello(_message.Message):
     rack: str
     units_held: int
     skips_unknown: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., units_held: _Optional[int] = ..., skips_unknown: _Optional[bool] = ...) -> None: ...
+    kind: str
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., endpoints: _Optional[_Union[_events_pb2.BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., units_held: _Optional[int] = ..., skips_unknown: _Optional[bool] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("sent_at_ms", "load")

@@ -525,7 +525,7 @@ class BrokerEndpoints(_message.Message):
     def __init__(self, pulsar_url: _Optional[str] = ..., grpc: _Optional[str] = ..., http: _Optional[str] = ...) -> None: ...
 
 class BrokerSessionEstablished(_message.Message):
-    __slots__ = ("broker_id", "session_id", "epoch", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms", "established_at_ms")
+    __slots__ = ("broker_id", "session_id", "epoch", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms", "established_at_ms", "kind")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -535,6 +535,7 @@ class BrokerSessionEstablished(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     ESTABLISHED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     epoch: int
@@ -544,7 +545,8 @@ class BrokerSessionEstablished(_message.Message):
     rack: str
     quarantined_until_ms: int
     established_at_ms: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., established_at_ms: _Optional[int] = ...) -> None: ...
+    kind: str
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., established_at_ms: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class BrokerSessionEnded(_message.Message):
     __slots__ = ("broker_id", "session_id", "epoch", "reason")
@@ -922,7 +924,7 @@ class AssignmentRow(_message.Message):
     def __init__(self, topic_id: _Optional[str] = ..., unit: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., broker_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class BrokerSessionRow(_message.Message):
-    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone", "granted_units", "rack", "quarantined_until_ms", "draining", "drain_units_per_second", "revision", "started_at_ms", "announced_units")
+    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone", "granted_units", "rack", "quarantined_until_ms", "draining", "drain_units_per_second", "revision", "started_at_ms", "announced_units", "kind")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -938,6 +940,7 @@ class BrokerSessionRow(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_UNITS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     epoch: int
@@ -953,7 +956,8 @@ class BrokerSessionRow(_message.Message):
     revision: int
     started_at_ms: _containers.RepeatedScalarFieldContainer[int]
     announced_units: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., granted_units: _Optional[int] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., drain_units_per_second: _Optional[int] = ..., revision: _Optional[int] = ..., started_at_ms: _Optional[_Iterable[int]] = ..., announced_units: _Optional[int] = ...) -> None: ...
+    kind: str
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., granted_units: _Optional[int] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., drain_units_per_second: _Optional[int] = ..., revision: _Optional[int] = ..., started_at_ms: _Optional[_Iterable[int]] = ..., announced_units: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class SlotsReleased(_message.Message):
     __slots__ = ("move_id", "ranges", "to_shard", "session_units", "tenant_units", "least_epoch")
@@ -1206,7 +1210,7 @@ class ShardChanged(_message.Message):
     def __init__(self, version: _Optional[int] = ..., changed: _Optional[_Iterable[_Union[ShardPlacement, _Mapping]]] = ..., slots: _Optional[_Iterable[_Union[SlotRun, _Mapping]]] = ..., removed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BrokerRecorded(_message.Message):
-    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms", "draining", "drain_units_per_second", "revision", "announced_units")
+    __slots__ = ("broker_id", "session_id", "epoch", "is_live", "endpoints", "capacity_units", "zone", "rack", "quarantined_until_ms", "draining", "drain_units_per_second", "revision", "announced_units", "kind")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1220,6 +1224,7 @@ class BrokerRecorded(_message.Message):
     DRAIN_UNITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_UNITS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     session_id: str
     epoch: int
@@ -1233,7 +1238,8 @@ class BrokerRecorded(_message.Message):
     drain_units_per_second: int
     revision: int
     announced_units: int
-    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., drain_units_per_second: _Optional[int] = ..., revision: _Optional[int] = ..., announced_units: _Optional[int] = ...) -> None: ...
+    kind: str
+    def __init__(self, broker_id: _Optional[str] = ..., session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., is_live: _Optional[bool] = ..., endpoints: _Optional[_Union[BrokerEndpoints, _Mapping]] = ..., capacity_units: _Optional[int] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., quarantined_until_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., drain_units_per_second: _Optional[int] = ..., revision: _Optional[int] = ..., announced_units: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class LookupWindowRecorded(_message.Message):
     __slots__ = ("node_id", "process", "began_at_ms", "lookups", "errors", "too_slow", "latency_counts", "is_bad", "why_bad")

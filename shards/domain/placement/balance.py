@@ -59,6 +59,9 @@ class BrokerView:
     may_receive: bool = True
     """False: it keeps what it has and gets nothing, as in quarantine."""
 
+    kind: str = ""
+    """See ``Burden.kind``."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnitMove:
@@ -240,6 +243,7 @@ class Balance:
             0 if why_not else max(0, view.capacity_units - measured.units),
             others,
             weight_of(measured.unnamed_rate),
+            kind=view.kind,
         )
 
     # Rounds -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.broker_kind import shown_kind
 from nextgen.kernel.governance.policies import AntiAffinity, PlacementRules
 from nextgen.kernel.limits.placement import (
     COMPARED_MAX,
@@ -29,6 +30,7 @@ from nextgen.kernel.routing.hashing import hash64
 from shards.domain.placement.rebalance import UNIT_WEIGHT
 from shards.domain.placement.rules import (
     NO_PEERS,
+    RULE_KIND,
     Candidate,
     Peers,
     allowed_places,
@@ -108,10 +110,11 @@ def place(
     avoid: Container[str] = (),
     asked_by: str = "",
     keeps_reserve: bool = False,
+    kind: str = "",
 ) -> Choice | Rejected:
-    """Choose a broker for one unit.
+    """Choose a broker for one unit, which only brokers of ``kind`` can serve.
 
-    NO_BROKER: there is no live broker, or a rule forbids each of them. NO_CAPACITY: of the allowed
+    NO_BROKER: no such broker lives, or a rule forbids each of them. NO_CAPACITY: of the allowed
     brokers none has room, is open and is not among the session ids to ``avoid``. With
     ``keeps_reserve`` a broker has room only beyond its reserve, see ``tenant_share``.
 
@@ -119,7 +122,7 @@ def place(
 
     ``draw`` is two random integers of any size, from outside.
     """
-    allowed = allowed_places(candidates, rules, peers)
+    allowed = allowed_places(candidates, rules, peers, kind)
     if isinstance(allowed, Rejected):
         return allowed
     roomy = [
@@ -155,16 +158,23 @@ def place_at(
     peers: Peers = NO_PEERS,
     avoid: Container[str] = (),
     asked_by: str = "",
+    kind: str = "",
 ) -> Choice | Rejected:
     """Choose the requested broker, or return why it cannot be chosen.
 
-    NO_BROKER: it is not live, or is closed. NOT_ALLOWED: a rule forbids it; the message names the
-    rule. NO_CAPACITY: it has no room.
+    NO_BROKER: it is not live, or is closed. NOT_ALLOWED: it is not of ``kind``, or a rule forbids
+    it; the message names the rule. NO_CAPACITY: it has no room.
     """
     for at, candidate in enumerate(candidates):
         if candidate.broker_id != broker_id:
             continue
-        rule = forbids(candidate, rules, peers)
+        rule = forbids(candidate, rules, peers, kind)
+        if rule == RULE_KIND:
+            why = (
+                f"broker {broker_id} is {shown_kind(candidate.kind)}, "
+                f"the topic is served by {shown_kind(kind)} ones only"
+            )
+            return Rejected(RejectionCode.NOT_ALLOWED, why)
         if rule:
             why = f"placement.{rule} does not allow broker {broker_id}"
             return Rejected(RejectionCode.NOT_ALLOWED, why)

@@ -4,8 +4,8 @@
 
 A unit weighs ``UNIT_WEIGHT`` and its traffic (``weight_of``): one scale, which does not depend on
 what others carry, so that every shard, and every plan, weighs a unit alike. A broker's share of the
-whole weight is its share of the whole capacity. All arithmetic is in integers and ties go to the
-first id, so the same input gives the same plan.
+weight of its kind is its share of the capacity of its kind. All arithmetic is in integers and ties
+go to the first id, so the same input gives the same plan.
 
 Hysteresis: a rebalance begins when some broker is outside ``START_PERMILLE`` of its share and goes
 on until all are within ``GOAL_PERMILLE``. Both are widened to a whole unit: a share of 2.5 units
@@ -16,6 +16,7 @@ brokers hardly nearer to their shares stays, so that noise in reports does not m
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,9 @@ class Burden:
     other_weight: int = UNIT_WEIGHT
     is_eager: bool = True
     """Whether moves may be made for its sake. If not, it only takes part in those of others."""
+
+    kind: str = ""
+    """Brokers of one kind are evened out among themselves: no unit goes to another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,8 @@ class Planner:
             if not (giver.units or giver.others):
                 continue
             for taker in self._below:
+                if taker.burden.kind != giver.burden.kind:
+                    continue
                 if taker.room > 0 and giver.excess > taker.excess and _is_wanted(giver, taker):
                     yield giver, taker
 
@@ -257,12 +263,18 @@ class _Broker:
 
 
 def shares_of(burdens: Collection[Burden]) -> dict[str, int]:
-    """Return each broker's share of the whole weight, which is its share of the whole capacity."""
-    total = sum(burden.weight for burden in burdens)
-    capacity = sum(burden.capacity_units for burden in burdens)
-    if not capacity:
-        return {burden.broker_id: burden.weight for burden in burdens}
-    return {burden.broker_id: total * burden.capacity_units // capacity for burden in burdens}
+    """Return each broker's share of the weight of its kind, which is its share of the capacity."""
+    total: Counter[str] = Counter()
+    capacity: Counter[str] = Counter()
+    for burden in burdens:
+        total[burden.kind] += burden.weight
+        capacity[burden.kind] += burden.capacity_units
+    return {
+        burden.broker_id: total[burden.kind] * burden.capacity_units // capacity[burden.kind]
+        if capacity[burden.kind]
+        else burden.weight
+        for burden in burdens
+    }
 
 
 def is_within(weight: int, share: int, permille: int) -> bool:

@@ -1,7 +1,9 @@
-"""The brokers that a unit may go to, by the placement rules of its tenant, namespace and topic.
+"""The brokers that a unit may go to: of its topic's kind, and not forbidden by a placement rule.
 
-Each rule forbids some brokers. If all are forbidden, the refusal names the first rule that left
-none. Room is not considered here: a full broker may get room, a forbidden one stays forbidden.
+A broker of another kind keeps messages elsewhere. No rule allows one, and none is needed to forbid
+it: the topic would seem to be empty there. Each placement rule of tenant, namespace and topic
+forbids some of the others. If all are forbidden, the refusal names the first rule that left none.
+Room is not considered here: a full broker may get room, a forbidden one stays forbidden.
 """
 
 from __future__ import annotations
@@ -10,8 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nextgen.kernel.events.decider import Rejected, RejectionCode
+from nextgen.kernel.governance.broker_kind import shown_kind
 from nextgen.kernel.governance.policies import NO_RULES, AntiAffinity, PlacementRules
 from shards.domain.placement.tenant_share import reserve_units
+
+RULE_KIND = "kind"
+"""Not a rule that can be set: it always holds."""
 
 _NAMES_SHOWN_MAX = 3
 """Names of a rule that a refusal lists: a whole rule may be kilobytes long."""
@@ -49,6 +55,9 @@ class Candidate:
     traffic_here: int = 0
     """This shard's part of it: see ``choice.even_parts``."""
 
+    kind: str = ""
+    """Where it keeps messages: a ``BrokerKind``."""
+
     @property
     def has_room(self) -> bool:
         return not self.closed and self.units_used < self.units_leased
@@ -80,15 +89,16 @@ NO_PEERS = Peers()
 
 
 def allowed_places(
-    candidates: Sequence[Candidate], rules: PlacementRules, peers: Peers
+    candidates: Sequence[Candidate], rules: PlacementRules, peers: Peers, kind: str = ""
 ) -> list[int] | Rejected:
-    """Return the places of the candidates that no rule forbids, at least one.
+    """Return the places of the candidates of ``kind`` that no rule forbids, at least one.
 
     NO_BROKER if there is none: the message names the rule that left none.
     """
-    places = list(range(len(candidates)))
+    places = [place for place, one in enumerate(candidates) if one.kind == kind]
     if not places:
-        return Rejected(RejectionCode.NO_BROKER, "no broker is alive")
+        which = f"{shown_kind(kind)} broker" if candidates or kind else "broker"
+        return Rejected(RejectionCode.NO_BROKER, f"no {which} is alive")
     if rules == NO_RULES:
         return places
     for rule, what, allows in _tests(rules, peers):
@@ -103,8 +113,13 @@ def allowed_places(
     return places
 
 
-def forbids(candidate: Candidate, rules: PlacementRules, peers: Peers) -> str:
-    """Return the name of the first rule that forbids ``candidate``, "" if none does."""
+def forbids(candidate: Candidate, rules: PlacementRules, peers: Peers, kind: str = "") -> str:
+    """Return the name of the first rule that forbids ``candidate``, "" if none does.
+
+    ``RULE_KIND`` if it is of another kind than the topic's, ``kind``.
+    """
+    if candidate.kind != kind:
+        return RULE_KIND
     for rule, _, allows in _tests(rules, peers):
         if not allows(candidate):
             return rule

@@ -39,7 +39,7 @@ from shards.domain.topic import RenameTopic, Topic, taken_by_twin
 from shards.inventory.command_answer import Answer, conclude, finish, record
 from shards.inventory.parents.gates import Admission, ParentGates, ParentReads, WantedParent
 from shards.inventory.renames.pointers import NamePointers, NameUses, pointed
-from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds
+from shards.inventory.topic_bounds import NO_BOUNDS, PoliciesByNamespace, TopicBounds, kind_for
 from shards.inventory.topic_deletion import TopicDeletion
 from shards.ports import ShadowDirectory
 from shards.state.event_levels import level_of, not_known
@@ -185,7 +185,9 @@ class TopicRenaming:
         self, command: OnRename, name: TopicName, before: topic.TopicState
     ) -> Rejected | None:
         """Return why the topic cannot get the new name, whatever other shards say."""
-        decision = topic.decide(before, self._order(command, name, before, ""))
+        # The namespaces are compared once the new one's is read.
+        kind = "" if before is None else before.broker_kind
+        decision = topic.decide(before, self._order(command, name, before, "", kind))
         if isinstance(decision, Rejected):
             return decision
         if self._deletion.layout_beside(name) is not None:
@@ -212,7 +214,12 @@ class TopicRenaming:
         return Rejected(RejectionCode(refused.code), str(refused))
 
     def _order(
-        self, command: OnRename, name: TopicName, before: topic.TopicState, namespace_id: str
+        self,
+        command: OnRename,
+        name: TopicName,
+        before: topic.TopicState,
+        namespace_id: str,
+        broker_kind: str,
     ) -> RenameTopic:
         body = command.body
         return RenameTopic(
@@ -222,6 +229,7 @@ class TopicRenaming:
             namespace_id,
             self._state.now_ms(),
             body.grace_ms if body.HasField("grace_ms") else RENAME_GRACE_MS,
+            broker_kind,
         )
 
     async def _rename(self, command: OnRename, topic_id: str) -> Answer:
@@ -286,7 +294,8 @@ class TopicRenaming:
             full = self._bounds.check(namespace, policies[namespace], 0)
             if full is not None:
                 return conclude(state, command.command_id, full, CommandResult())
-        order = self._order(command, name, before, admission.parent_id)
+        kind = kind_for(policies, namespace, admission.parent_id)
+        order = self._order(command, name, before, admission.parent_id, kind)
         decision = topic.decide(before, order)
         if isinstance(decision, Rejected):
             return conclude(state, command.command_id, decision, CommandResult())

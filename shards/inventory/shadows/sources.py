@@ -127,6 +127,11 @@ class ShadowSources:
                 RejectionCode.NOT_ALLOWED,
                 f"topic {name} is itself a shadow, of {present.source}, and cannot be a source",
             )
+        if present.broker_kind:
+            return Rejected(
+                RejectionCode.NOT_ALLOWED,
+                f"topic {name} is served by {present.broker_kind} brokers, which feed no shadows",
+            )
         if present.partitions != body.partitions:
             return Rejected(
                 RejectionCode.PARTITIONS_DIFFER,

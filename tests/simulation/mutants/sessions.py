@@ -914,12 +914,12 @@ _HELLO_MUTANTS = (
     Mutant(
         "hello-from-another-rack",
         "PL1",
-        "a broker in another zone or rack does not resume",
+        "a broker in another zone or rack, or of another kind, does not resume",
         (
             Edit(
                 session_hello,
                 "is_same_broker",
-                "and (known.zone, known.rack) == (hello.zone, hello.rack)",
+                "and (known.zone, known.rack, known.kind) == (hello.zone, hello.rack, hello.kind)",
                 "",
             ),
         ),

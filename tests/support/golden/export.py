@@ -18,6 +18,8 @@ from nextgen.export.stores.local import LocalStore
 from nextgen.export.writing.run import export_log
 from protos.nextgen.v1.events_pb2 import (
     BrokerQuota,
+    BrokerRecorded,
+    BrokerSessionEstablished,
     ConfigurationSet,
     DecidedCommand,
     Event,
@@ -101,6 +103,8 @@ def golden_events() -> list[Any]:
         Event(node_state_set=NodeStateSet(node_id="n-1", state="leaving", since_ms=TIME_MS)),
         Event(topic_assigned=raised),
         Event(topic_deleted=forced),
+        Event(broker_session_established=BrokerSessionEstablished(broker_id="s-1", kind="stock")),
+        Event(broker_recorded=BrokerRecorded(broker_id="s-1", session_id="s", kind="stock")),
     ]
     events = []
     for position, event in enumerate(told, start=1):

@@ -318,6 +318,7 @@ class FakeBroker:
         self._harness = harness
         self.broker_id = broker_id
         self.capacity_units = capacity_units
+        self.kind = ""
         self.session_id = ""
         self.resumed = False
         self.is_asked_what_it_holds = False
@@ -388,6 +389,7 @@ class FakeBroker:
             last_sequence=self.applied,
             endpoints=BrokerEndpoints(grpc=f"{self.broker_id}:1", pulsar_url="pulsar://it:2"),
             capacity_units=self.capacity_units,
+            kind=self.kind,
         )
 
     async def connect(self) -> None:
@@ -602,8 +604,11 @@ class Harness:
         assert not any(outcome.rejection_code for outcome in result.topics)
         return full
 
-    async def start_broker(self, broker_id: str, capacity_units: int = 100) -> FakeBroker:
+    async def start_broker(
+        self, broker_id: str, capacity_units: int = 100, *, kind: str = ""
+    ) -> FakeBroker:
         broker = self.brokers[broker_id] = FakeBroker(self, broker_id, capacity_units)
+        broker.kind = kind
         await broker.connect()
         return broker
 

@@ -28,9 +28,11 @@ from protos.nextgen.v1.inventory_pb2 import (
     LIFE_STATE_DELETING,
 )
 from shards.adapters.routed import gate_answer
+from shards.assignment.parent_policies import served_by
 from shards.domain.assignment import Assignment
 from shards.domain.parent_gate import ParentKind
 from shards.inventory.service import InventoryReader, InventoryService
+from shards.inventory.topic_bounds import ServedBy
 from shards.ports import GateAnswer, Parent
 from shards.projections.fold import fold
 from shards.projections.rows import query_of
@@ -200,6 +202,11 @@ class World:
 
     def home(self, routing_key: str) -> ShardReplica:
         return self.shards[self.table.shard_for_key(routing_key)]
+
+    def served_by(self, namespace: str) -> ServedBy:
+        """Return what a shard that follows a namespace knows of its brokers."""
+        state = self.home(namespace).state.reads.load_namespace(namespace)
+        return served_by(state)
 
     def home_of_slot(self, slot: int) -> ShardReplica:
         return self.shards[self.table.shard_of(slot)]

@@ -34,6 +34,12 @@ def test_another_takes_units_unless_it_is_gone_drains_or_is_in_quarantine() -> N
     assert known(broker("other", quarantined_until_ms=1_000)).may_take_units()
 
 
+def test_brokers_of_another_kind_take_no_units() -> None:
+    assert not known(broker("own"), broker("other", kind="stock")).may_take_units()
+    assert not known(broker("own", kind="stock"), broker("other")).may_take_units()
+    assert known(broker("own", kind="stock"), broker("other", kind="stock")).may_take_units()
+
+
 def test_it_drains_when_its_own_live_session_does() -> None:
     assert known(broker("own", draining=True)).is_draining()
     assert not known(broker("own", draining=True, is_live=False)).is_draining()

@@ -78,6 +78,13 @@ def test_a_lowered_capacity_waits_for_replicas_that_lower_the_grant() -> None:
     assert "cm-2 is not known to know broker_recorded events" in str(refused)
 
 
+def test_a_stock_broker_waits_for_replicas_that_know_kinds() -> None:
+    stock = BrokerRecorded(Broker("stock-1", "s-1", 1, True, kind="stock"))
+
+    assert level_of([stock]) == 11
+    assert "broker_recorded events" in str(not_known([stock], 10, ["cm-2"]))
+
+
 @pytest.mark.parametrize(
     ("version", "led", "level"), [(1, (), 1), (1, (1,), 1), (2, (1, 2), 1), (3, (1,), 11)]
 )

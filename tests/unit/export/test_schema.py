@@ -1,5 +1,6 @@
 """The schema of exported files only grows, and its version says when."""
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from nextgen.export.format.schema import (
 from protos.nextgen.v1.events_pb2 import Event
 
 GOLDEN = Path(__file__).parent / "golden"
+WORDS = re.compile(r"[^<>, ]+|[<>]")
 
 
 def leaves(schema: pa.Schema) -> list[str]:
@@ -34,13 +36,14 @@ def _add_leaves(path: str, type_: pa.DataType, suffix: str, found: list[str]) ->
 
 
 def _holds(column: str, later: str) -> bool:
-    """Return whether ``later`` has all of ``column``: structs in a list may get fields behind it.
+    """Return whether ``later`` has all of ``column``: structs in a list may get fields more.
 
     A reader that gives the later type finds null for them in earlier files.
     """
-    return column == later or (
-        column.endswith(">>") and later.startswith(f"{column.removesuffix('>>')}, ")
-    )
+    if "list<" not in column:
+        return column == later
+    found = iter(WORDS.findall(later))
+    return all(word in found for word in WORDS.findall(column))
 
 
 def golden(version: int) -> list[str]:

@@ -654,6 +654,19 @@ async def test_a_draining_broker_is_returned_only_if_all_drain(directory, link):
     }
 
 
+async def test_a_stock_broker_is_returned_only_where_no_other_lives(directory, link):
+    """It knows no scalable topics, and of absent ones what Pulsar says."""
+    embedded, stock = recorded("b-1", "pulsar://b-1:1"), recorded("b-2", "pulsar://b-2:1")
+    stock.kind = "stock"
+    names = [f"persistent://acme/orders/n{number}" for number in range(50)]
+
+    link.push(ClusterUpdate(brokers=[embedded, stock]))
+    assert {directory.any_broker_url(name) for name in names} == {"pulsar://b-1:1"}
+
+    link.push(ClusterUpdate(brokers=[recorded("b-1", "", is_live=False)]))
+    assert {directory.any_broker_url(name) for name in names} == {"pulsar://b-2:1"}
+
+
 @pytest.mark.parametrize("lists_names", [True, False])
 async def test_a_listing_has_all_shards_pages_and_partitions_in_order(
     directory, world, lists_names

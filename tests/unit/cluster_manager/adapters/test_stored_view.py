@@ -13,6 +13,7 @@ from cluster_manager import wire
 from cluster_manager.adapters.stored_view import (
     REPLICAS_WITHOUT_PARTS,
     WITHOUT_CONFIGURATION,
+    WITHOUT_KINDS,
     WITHOUT_LED,
     WITHOUT_LOOKUP_REPORTS,
     WITHOUT_QUOTAS,
@@ -79,7 +80,8 @@ OF_CONFIGURATION = ("configuration", "settings", "excluded_nodes")
 OF_SLOTS = ("slot_moves", "slot_plans")
 OF_NODES = ("node_states",)
 LATEST_TABLES = (*OF_SLOTS, *OF_NODES)
-WITHOUT_ZONE = "ALTER TABLE nodes DROP COLUMN zone;"
+WITHOUT_KIND = "ALTER TABLE brokers DROP COLUMN kind;"
+WITHOUT_ZONE = f"{WITHOUT_KIND}ALTER TABLE nodes DROP COLUMN zone;"
 LATER_TABLES = WITHOUT_ZONE + "".join(
     f"DROP TABLE {name};" for name in (*OF_QUOTAS, *OF_CONFIGURATION, *LATEST_TABLES)
 )
@@ -94,10 +96,11 @@ LATER_COLUMNS = {
 
 
 CONFIGURATION_COLUMNS = {"brokers": ("announced_units",)}
-LATEST_COLUMNS = {"placements": ("has_led",), "nodes": ("zone",)}
+LED_COLUMNS = {"placements": ("has_led",), "nodes": ("zone",)}
+KIND_COLUMNS = {"brokers": ("kind",)}
 """Columns that no earlier version had."""
 
-EVERY_COLUMN = (LATER_COLUMNS, CONFIGURATION_COLUMNS, LATEST_COLUMNS)
+EVERY_COLUMN = (LATER_COLUMNS, CONFIGURATION_COLUMNS, LED_COLUMNS, KIND_COLUMNS)
 
 
 def add_earlier(metadata, *, without, lacks=EVERY_COLUMN):
@@ -119,7 +122,7 @@ def _rules(column):
 
 
 EARLIER, WITHOUT_REPORTS, EARLIER_QUOTAS = MetaData(), MetaData(), MetaData()
-EARLIER_CONFIGURATION, EARLIER_LED = MetaData(), MetaData()
+EARLIER_CONFIGURATION, EARLIER_LED, EARLIER_KINDS = MetaData(), MetaData(), MetaData()
 LATER = (*OF_QUOTAS, *OF_CONFIGURATION, *LATEST_TABLES)
 add_earlier(EARLIER, without=("replicas", "placements", "lookup_reports", *LATER))
 add_earlier(WITHOUT_REPORTS, without=("lookup_reports", *LATER))
@@ -128,6 +131,7 @@ add_earlier(
     EARLIER_CONFIGURATION, without=(*OF_CONFIGURATION, *LATEST_TABLES), lacks=EVERY_COLUMN[1:]
 )
 add_earlier(EARLIER_LED, without=LATEST_TABLES, lacks=EVERY_COLUMN[2:])
+add_earlier(EARLIER_KINDS, without=(), lacks=EVERY_COLUMN[3:])
 EARLIER_REPLICAS = Table(
     "replicas",
     EARLIER,
@@ -143,6 +147,7 @@ def test_the_earlier_tables_are_those_of_the_earlier_version():
     assert fingerprint(EARLIER_QUOTAS, 1) == WITHOUT_QUOTAS
     assert fingerprint(EARLIER_CONFIGURATION, 1) == WITHOUT_CONFIGURATION
     assert fingerprint(EARLIER_LED, 1) == WITHOUT_LED
+    assert fingerprint(EARLIER_KINDS, 1) == WITHOUT_KINDS
 
 
 WITHOUT_LED_COLUMN = "ALTER TABLE placements DROP COLUMN has_led;"
@@ -195,6 +200,21 @@ def test_a_view_without_later_tables_is_upgraded_where_it_is(tmp_path, earlier, 
         if "configuration" in later_tables:
             dropped += "ALTER TABLE brokers DROP COLUMN announced_units;"
         connection.executescript(f"{dropped} PRAGMA user_version={earlier}")
+
+    again = open_view_store(tmp_path)
+
+    assert (again.running_digest, StoredView(again).load()) == (expected, state)
+    again.close()
+
+
+def test_a_view_without_kinds_of_brokers_is_upgraded_where_it_is(tmp_path):
+    store = open_view_store(tmp_path)
+    store.apply(entries())
+    expected, state = store.running_digest, StoredView(store).load()
+    store.close()
+    path = tmp_path / "view.000000000001.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(f"{WITHOUT_KIND} PRAGMA user_version={WITHOUT_KINDS}")
 
     again = open_view_store(tmp_path)
 

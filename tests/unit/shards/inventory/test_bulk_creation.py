@@ -194,7 +194,8 @@ async def test_a_slot_of_another_shard_refuses_the_whole(world: World) -> None:
 class Bounds:
     """The namespace may have so many topics."""
 
-    def __init__(self, topics_max: int) -> None:
+    def __init__(self, world: World, topics_max: int) -> None:
+        self.served_by = world.served_by
         self.policies = Policies(topics_max=topics_max) if topics_max else NO_POLICIES
 
     def known(self, namespace: str) -> Policies | None:
@@ -210,7 +211,7 @@ class Bounds:
 
 async def test_a_bound_counts_topics_of_both_kinds(world: World) -> None:
     shard = world.shards[1]
-    shard.service = InventoryService(shard.state, world, policies=Bounds(20))
+    shard.service = InventoryService(shard.state, world, policies=Bounds(world, 20))
     wanted = names(world, 1, 12)
     await shard.service.execute(pb.ExecuteRequest(commands=[create_topics(wanted[:4])]))
 
@@ -223,7 +224,7 @@ async def test_a_bound_counts_topics_of_both_kinds(world: World) -> None:
 
 async def test_a_bound_counts_what_earlier_requests_created(world: World) -> None:
     shard = world.shards[1]
-    shard.service = InventoryService(shard.state, world, policies=Bounds(20))
+    shard.service = InventoryService(shard.state, world, policies=Bounds(world, 20))
     wanted = names(world, 1, 12)
 
     answers = [await bulk(shard, wanted[:6]), await bulk(shard, wanted[6:])]

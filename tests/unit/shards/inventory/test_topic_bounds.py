@@ -12,7 +12,7 @@ from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from shards.inventory import topic_bounds
 from shards.inventory.service import InventoryService
-from shards.inventory.topic_bounds import TopicBounds
+from shards.inventory.topic_bounds import ServedBy, TopicBounds
 from tests.support.shards.world import ShardReplica, World, create_topics
 
 NAMESPACE = "acme/orders"
@@ -27,6 +27,7 @@ class ObjectPolicies:
         self.error: MetadataError | None = None
         self.reads: list[str] = []
         self.forgets = False
+        self.world: World
 
     def known(self, namespace: str) -> Policies | None:
         if self.forgets or namespace not in self.reads:
@@ -42,6 +43,9 @@ class ObjectPolicies:
     def of(self, namespace: str) -> Policies | MetadataError:
         return self.error or self.said.get(namespace, NO_POLICIES)
 
+    def served_by(self, namespace: str) -> ServedBy | MetadataError:
+        return self.error or self.world.served_by(namespace)
+
 
 @pytest.fixture
 def policies() -> ObjectPolicies:
@@ -50,7 +54,7 @@ def policies() -> ObjectPolicies:
 
 @pytest.fixture(params=[1, 4], ids=["one shard", "four shards"])
 async def world(request: pytest.FixtureRequest, policies: ObjectPolicies) -> AsyncIterator[World]:
-    made = World(shards=request.param)
+    made = policies.world = World(shards=request.param)
     for shard in made.shards.values():
         shard.service = InventoryService(shard.state, made, policies=policies)
     await made.create_tenant("acme")

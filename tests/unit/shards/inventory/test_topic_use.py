@@ -14,7 +14,7 @@ from nextgen.kernel.governance.policies import NO_POLICIES, Policies
 from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.inventory.service import InventoryService
-from shards.inventory.topic_bounds import OnDemand
+from shards.inventory.topic_bounds import OnDemand, ServedBy
 from tests.support.shards.world import ShardReplica, World, create_topics
 
 NAMESPACE = "acme/orders"
@@ -43,6 +43,9 @@ class NamespaceRules:
         namespace_id = present_id if self.namespace_id is None else self.namespace_id
         return OnDemand(namespace_id, self.rules.get(namespace, AutoCreation(True, 0)))
 
+    def served_by(self, namespace: str) -> ServedBy:
+        return ServedBy(self.on_demand(namespace).namespace_id, "")
+
     @asynccontextmanager
     async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[ReadRules]:
         await asyncio.sleep(0)
@@ -59,6 +62,9 @@ class ReadRules:
 
     def on_demand(self, namespace: str) -> OnDemand | MetadataError:
         return self._rules.error or self._rules.on_demand(namespace)
+
+    def served_by(self, namespace: str) -> ServedBy | MetadataError:
+        return self._rules.error or self._rules.served_by(namespace)
 
 
 @pytest.fixture
@@ -165,6 +171,22 @@ async def test_rules_of_an_earlier_namespace_of_the_name_decide_nothing(shard, r
 
     rules.namespace_id, rules.rules[NAMESPACE] = None, AutoCreation(True, 7)
     assert await use(shard, TOPIC) == [("", 7)]
+
+
+async def test_a_topic_does_not_get_the_brokers_of_a_namespace_that_is_gone(world, shard, rules):
+    """1. A namespace is created for other brokers than the one of its name before. 2. The watch has
+    not brought it yet. Whatever creates a topic waits for it."""
+    rules.namespace_id = "of the one before"
+    bulk = pb.BulkCreateRequest(names=[TOPIC])
+
+    with pytest.raises(Unavailable, match="which brokers serve"):
+        await shard.service.execute(pb.ExecuteRequest(commands=[create_topics([TOPIC])]))
+    with pytest.raises(Unavailable, match="which brokers serve"):
+        await shard.service.create_in_bulk(bulk)
+    assert shard.state.reads.load_topic(TOPIC) is None
+
+    rules.namespace_id = None
+    assert (await shard.service.create_in_bulk(bulk)).created == 1
 
 
 async def test_a_namespace_that_does_not_exist_is_named(shard):

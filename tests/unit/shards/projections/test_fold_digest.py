@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
 import pytest
@@ -23,6 +23,7 @@ from shards.projections.stored_view import (
     IDS_AS_TEXT,
     UNITS_BY_KEY_ONLY,
     WITHOUT_ANNOUNCED,
+    WITHOUT_KINDS,
     WITHOUT_LOADS,
     WITHOUT_MOVES,
     WITHOUT_PRUNING,
@@ -216,6 +217,9 @@ MOVES = "slot_moves"
 RENAMES = "former_names"
 """A column of topics that no earlier version had, and a table that is not in them either."""
 
+KIND = "kind"
+"""A column of broker_sessions that no earlier version had. Other tables have one too."""
+
 MADE_LATER = (
     "tenant_usage",
     "scalable_topics",
@@ -240,6 +244,7 @@ def _tables_without(
             column._copy()
             for column in table.columns
             if column.name not in (*added.get(table.name, ()), ANNOUNCED, MOVES, RENAMES)
+            and (table.name, column.name) != ("broker_sessions", KIND)
         ]
         for column in columns:
             if column.name in text_ids.get(table.name, ()):
@@ -277,18 +282,19 @@ def _tables_with_scalable_topics(*more: str) -> MetaData:
     return earlier
 
 
-def _tables_without_columns(columns: Mapping[str, str]) -> MetaData:
-    """Return the tables before topics were renamed, without one column of each of some."""
-    columns = {**columns, "topics": RENAMES}
+def _tables_without_columns(
+    columns: Mapping[str, tuple[str, ...]], tables: Collection[str] = ("topic_names", RENAMES)
+) -> MetaData:
+    """Return later tables without some, and without some columns of each of others."""
     earlier = MetaData()
     for table in METADATA.sorted_tables:
         if table.name in columns:
-            kept = [each._copy() for each in table.columns if each.name != columns[table.name]]
+            kept = [each._copy() for each in table.columns if each.name not in columns[table.name]]
             copy = Table(table.name, earlier, *kept, sqlite_with_rowid=False)
             if table.name == "topics":
                 where = text(f"{SOURCE_OF_TOPIC} IS NOT NULL")
                 Index(SHADOW_INDEX, text(SOURCE_OF_TOPIC), copy.columns["name"], sqlite_where=where)
-        elif table.name not in ("topic_names", "former_names"):
+        elif table.name not in tables:
             table.to_metadata(earlier)
     return earlier
 
@@ -302,9 +308,14 @@ EARLIER = {
     WITHOUT_PRUNING: _tables_without_pruning(),
     WITHOUT_LOADS: _tables_with_scalable_topics(),
     WITHOUT_SHADOWS: _tables_with_scalable_topics("topic_loads"),
-    WITHOUT_ANNOUNCED: _tables_without_columns({"broker_sessions": ANNOUNCED, "shard_meta": MOVES}),
-    WITHOUT_MOVES: _tables_without_columns({"shard_meta": MOVES}),
-    WITHOUT_RENAMES: _tables_without_columns({}),
+    WITHOUT_ANNOUNCED: _tables_without_columns(
+        {"broker_sessions": (ANNOUNCED, KIND), "shard_meta": (MOVES,), "topics": (RENAMES,)}
+    ),
+    WITHOUT_MOVES: _tables_without_columns(
+        {"broker_sessions": (KIND,), "shard_meta": (MOVES,), "topics": (RENAMES,)}
+    ),
+    WITHOUT_RENAMES: _tables_without_columns({"broker_sessions": (KIND,), "topics": (RENAMES,)}),
+    WITHOUT_KINDS: _tables_without_columns({"broker_sessions": (KIND,)}, ()),
 }
 COUNTED_TENANTS = (
     WITHOUT_RESTORES,
@@ -315,8 +326,9 @@ COUNTED_TENANTS = (
     WITHOUT_ANNOUNCED,
     WITHOUT_MOVES,
     WITHOUT_RENAMES,
+    WITHOUT_KINDS,
 )
-WITH_SHADOWS = (WITHOUT_ANNOUNCED, WITHOUT_MOVES, WITHOUT_RENAMES)
+WITH_SHADOWS = (WITHOUT_ANNOUNCED, WITHOUT_MOVES, WITHOUT_RENAMES, WITHOUT_KINDS)
 VERSIONS = pytest.mark.parametrize(
     "version",
     EARLIER,
@@ -332,8 +344,19 @@ VERSIONS = pytest.mark.parametrize(
         "no announced capacities",
         "no moves of slots",
         "no renames",
+        "no kinds of brokers",
     ],
 )
+
+
+def _drop_latest(connection: sqlite3.Connection, version: int) -> None:
+    if version == WITHOUT_KINDS:
+        return
+    connection.execute("DROP TABLE topic_names")
+    connection.execute("DROP TABLE former_names")
+    if version not in WITH_SHADOWS:
+        connection.execute("DROP TABLE shadow_sources")
+        connection.execute(f"DROP INDEX {SHADOW_INDEX}")
 
 
 def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
@@ -344,11 +367,7 @@ def _as_earlier(connection: sqlite3.Connection, version: int) -> None:
     changed: dict[str, tuple[str, ...]] = (
         LATEST_ADDED if is_late else {**ADDED, **text_ids, "assignments": ()}
     )
-    connection.execute("DROP TABLE topic_names")
-    connection.execute("DROP TABLE former_names")
-    if version not in WITH_SHADOWS:
-        connection.execute("DROP TABLE shadow_sources")
-        connection.execute(f"DROP INDEX {SHADOW_INDEX}")
+    _drop_latest(connection, version)
     if version not in (WITHOUT_SHADOWS, *WITH_SHADOWS):
         connection.execute("DROP TABLE topic_loads")
     if version in (WITHOUT_LOADS, WITHOUT_SHADOWS, *WITH_SHADOWS):

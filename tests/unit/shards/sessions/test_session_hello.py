@@ -20,6 +20,7 @@ def hello(
     zone: str = "z",
     rack: str = "r",
     last_sequence: int = 0,
+    kind: str = "",
 ) -> BrokerHello:
     return BrokerHello(
         broker_id=broker_id,
@@ -28,6 +29,7 @@ def hello(
         zone=zone,
         rack=rack,
         last_sequence=last_sequence,
+        kind=kind,
     )
 
 
@@ -37,8 +39,9 @@ def hello(
         hello(broker_id="b" * NODE_ID_BYTES_MAX),
         hello(http="h" * ADDRESS_BYTES_MAX),
         hello(last_sequence=STORED_INTEGER_MAX),
+        hello(kind="stock"),
     ],
-    ids=["id", "address", "sequence"],
+    ids=["id", "address", "sequence", "kind"],
 )
 def test_a_hello_at_its_limits_is_accepted(said: BrokerHello) -> None:
     check_hello(said)
@@ -55,8 +58,12 @@ def test_a_hello_at_its_limits_is_accepted(said: BrokerHello) -> None:
         hello(zone="z" * (ADDRESS_BYTES_MAX + 1)),
         hello(rack="r" * (ADDRESS_BYTES_MAX + 1)),
         hello(last_sequence=STORED_INTEGER_MAX + 1),
+        hello(kind="of a later release"),
     ],
-    ids=["no id", "long id", "odd id", "no endpoint", "long address", "zone", "rack", "sequence"],
+    ids=[
+        *("no id", "long id", "odd id", "no endpoint", "long address", "zone", "rack"),
+        *("sequence", "kind"),
+    ],
 )
 def test_a_hello_that_makes_no_sense_is_refused(said: BrokerHello) -> None:
     with pytest.raises(InvalidRequest):
@@ -85,8 +92,9 @@ def test_a_broker_is_who_it_was_whatever_it_has_applied() -> None:
         hello(capacity_units=11),
         hello(zone="other"),
         hello(rack="other"),
+        hello(kind="stock"),
     ],
-    ids=["id", "endpoint", "capacity", "zone", "rack"],
+    ids=["id", "endpoint", "capacity", "zone", "rack", "kind"],
 )
 def test_a_broker_that_says_something_else_of_itself_is_another(said: BrokerHello) -> None:
     assert not is_same_broker(hello(), said)

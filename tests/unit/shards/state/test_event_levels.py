@@ -17,7 +17,7 @@ from protos.nextgen.v1 import policies_pb2
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import LoadReport
 from protos.nextgen.v1.inventory_pb2 import KIND_NAMESPACE, KIND_TENANT, KIND_TOPIC
-from shards.domain.broker_session import BrokerDrainSet
+from shards.domain.broker_session import BrokerDrainSet, BrokerSessionEstablished, Endpoints
 from shards.domain.parent_gate import ParentGateClosed, ParentGateOpened, ParentKind
 from shards.domain.tenant import TenantCreated
 from shards.state.event_levels import EVENT_LEVELS, level_of
@@ -167,6 +167,14 @@ def hold_back(shard: ShardReplica | Harness, level: int = EVENT_LEVEL_UNREPORTED
 
 def let_go(shard: ShardReplica | Harness) -> None:
     shard.log.event_levels.clear()
+
+
+@pytest.mark.parametrize(("kind", "level"), [("", 1), ("stock", 11)])
+def test_the_session_of_a_stock_broker_waits_for_members_that_know_kinds(kind, level):
+    endpoints = Endpoints("pulsar://b:1", "b:2", "")
+    began = BrokerSessionEstablished("b-1", "s-1", 1, endpoints, 10, "", kind=kind)
+
+    assert level_of([began]) == level
 
 
 async def test_an_event_that_is_too_late_for_a_member_changes_nothing(world: World) -> None:

@@ -220,6 +220,7 @@ class World:
             managers=lambda _plugin: self.manager,
             agent=self.agent,
             directory=self.directory,  # type: ignore[arg-type]
+            kind_of={"broker-2": "stock", "embedded-1": ""}.get,
             load=load,
             topics=self.topics,
             removals=TopicRemovals(self),
@@ -352,6 +353,14 @@ async def test_what_the_first_plugin_confirms_late_is_not_reported(plugin: FakeP
         (
             Located(TOPIC, "broker-2", "s", "pulsar://b2:6650", "t-1", "", 6),
             ("located", 7, "pulsar://b2:6650"),
+        ),
+        (
+            Located(TOPIC, "embedded-1", "s", "pulsar://e1:6650", "t-1", "", 6),
+            ("refused", 7, "NOT_ALLOWED", True),
+        ),
+        (
+            Located(TOPIC, "unheard-of", "s", "pulsar://u:6650", "t-1", "", 6),
+            ("refused", 7, "NO_BROKER", False),
         ),
         (Refused("NOT_FOUND", "no such topic"), ("refused", 7, "NOT_FOUND", True)),
         (Unavailable("an election"), ("refused", 7, "UNAVAILABLE", False)),

@@ -287,8 +287,8 @@ def test_the_one_that_is_asked_for_is_taken_or_the_reason_said() -> None:
 
 fuzzed_candidates = st.lists(
     st.builds(
-        lambda name, used, leased, zone, rack, capacity, closed: Candidate(
-            name, f"s-{name}", used, leased, zone, rack, capacity, -1, used, closed
+        lambda name, used, leased, zone, rack, capacity, closed, kind: Candidate(
+            name, f"s-{name}", used, leased, zone, rack, capacity, -1, used, closed, kind=kind
         ),
         st.sampled_from(BROKERS),
         st.integers(0, 20),
@@ -297,27 +297,42 @@ fuzzed_candidates = st.lists(
         st.sampled_from(("", *RACKS)),
         st.integers(0, 40),
         st.sampled_from(("", "", "is draining")),
+        st.sampled_from(("", "stock")),
     ),
     unique_by=lambda one: one.broker_id,
     max_size=6,
 )
 
 
-@given(st.data(), fuzzed_candidates, placement_rules, draws)
+def test_a_broker_of_another_kind_is_not_even_taken_when_it_is_asked_for() -> None:
+    brokers = [broker("a", 0, 10), replace(broker("b", 0, 10), kind="stock")]
+
+    for name, kind, why in (
+        ("b", "", "broker b is stock, the topic is served by embedded ones only"),
+        ("a", "stock", "broker a is embedded, the topic is served by stock ones only"),
+    ):
+        refused = place_at(brokers, name, NO_RULES, kind=kind)
+        assert refused == Rejected(RejectionCode.NOT_ALLOWED, why)
+    chosen = place_at(brokers, "b", NO_RULES, kind="stock")
+    assert isinstance(chosen, Choice)
+    assert chosen.place == 1
+
+
+@given(st.data(), fuzzed_candidates, placement_rules, draws, st.sampled_from(("", "stock")))
 def test_no_choice_breaks_a_rule_and_one_is_made_whenever_that_can_be(
-    data: st.DataObject, brokers: list[Candidate], said: PlacementRules, draw: Draw
+    data: st.DataObject, brokers: list[Candidate], said: PlacementRules, draw: Draw, kind: str
 ) -> None:
     units = {one.session_id: data.draw(st.integers(0, 2)) for one in brokers}
     zones = frozenset(one.zone for one in brokers if units[one.session_id])
     peers = Peers(units, zones)
     avoid = data.draw(st.sets(st.sampled_from([*units, "s-nobody"])))
 
-    choice = place(brokers, said, draw, peers=peers, avoid=avoid)
+    choice = place(brokers, said, draw, peers=peers, avoid=avoid, kind=kind)
 
     able = [
         one
         for one in brokers
-        if not forbids(one, said, peers) and one.has_room and one.session_id not in avoid
+        if not forbids(one, said, peers, kind) and one.has_room and one.session_id not in avoid
     ]
     if isinstance(choice, Rejected):
         assert not able
@@ -325,7 +340,8 @@ def test_no_choice_breaks_a_rule_and_one_is_made_whenever_that_can_be(
     assert brokers[choice.place] in able
     decision = choice.decision
     assert decision.candidates == len(able)
-    assert decision.excluded == sum(bool(forbids(one, said, peers)) for one in brokers)
+    assert decision.excluded == sum(bool(forbids(one, said, peers, kind)) for one in brokers)
+    assert brokers[choice.place].kind == kind
     assert 1 <= len(decision.compared) <= COMPARED_MAX
     assert decision.compared[0].broker_id == brokers[choice.place].broker_id
 

@@ -84,6 +84,33 @@ def test_shares_are_by_capacity() -> None:
     assert units_after(found) == {"small": 26, "large": 74}
 
 
+def test_brokers_of_two_kinds_are_evened_out_apart() -> None:
+    """However full the brokers of the other kind are."""
+    stock = [replace(each, kind="stock") for each in (burden("s", 90), burden("t", 10))]
+    burdens = [burden("a", 1), burden("b", 3), *stock]
+
+    found = plan(burdens, anywhere, moves_max=NO_END)
+
+    assert {(move.from_broker_id, move.to_broker_id) for move in found.moves} == {
+        ("b", "a"),
+        ("s", "t"),
+    }
+    assert shares_of(burdens) == {
+        "a": 2 * UNIT_WEIGHT,
+        "b": 2 * UNIT_WEIGHT,
+        "s": 50 * UNIT_WEIGHT,
+        "t": 50 * UNIT_WEIGHT,
+    }
+    assert found.is_met
+
+
+def test_a_kind_with_one_broker_has_nothing_to_even_out() -> None:
+    burdens = [burden("a", 5), burden("b", 5), replace(burden("s", 80), kind="stock")]
+
+    assert not needs_rebalance(burdens)
+    assert plan(burdens, anywhere, moves_max=NO_END).moves == ()
+
+
 def test_it_begins_beyond_a_tenth_and_goes_on_to_a_twentieth() -> None:
     assert not needs_rebalance([burden("a", 110), burden("b", 90)])
     assert needs_rebalance([burden("a", 111), burden("b", 89)])

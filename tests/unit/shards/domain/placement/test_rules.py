@@ -12,8 +12,8 @@ from shards.domain.placement.rules import NO_PEERS, Candidate, Peers, allowed_pl
 from tests.support.shards.placement_strategies import BROKERS, RACKS, ZONES, placement_rules
 
 
-def broker(name: str, zone: str = "", rack: str = "") -> Candidate:
-    return Candidate(name, f"s-{name}", 0, 10, zone, rack)
+def broker(name: str, zone: str = "", rack: str = "", kind: str = "") -> Candidate:
+    return Candidate(name, f"s-{name}", 0, 10, zone, rack, kind=kind)
 
 
 CLUSTER = (
@@ -87,12 +87,15 @@ def test_brokers_that_say_no_zone_share_one() -> None:
     assert allowed_places(brokers, rules, Peers({"s-a": 1}, frozenset(("",)))) == [2]
 
 
+KINDS = ("", "stock", "of a later release")
+
 clusters = st.lists(
     st.builds(
         broker,
         st.sampled_from(BROKERS),
         st.sampled_from(("", *ZONES)),
         st.sampled_from(("", *RACKS)),
+        st.sampled_from(KINDS),
     ),
     unique_by=lambda one: one.broker_id,
     max_size=4,
@@ -106,11 +109,12 @@ def peers_of(draw: st.DrawFn, cluster: list[Candidate]) -> Peers:
     return Peers(units, zones)
 
 
-def is_broken(one: Candidate, rules: PlacementRules, peers: Peers) -> bool:
+def is_broken(one: Candidate, rules: PlacementRules, peers: Peers, kind: str) -> bool:
     """The rules again, said another way."""
     others = peers.units.get(one.session_id, 0)
     return any(
         (
+            one.kind != kind,
             bool(rules.pinned_brokers) and one.broker_id not in rules.pinned_brokers,
             one.broker_id in rules.excluded_brokers,
             bool(rules.zones) and one.zone not in rules.zones,
@@ -122,15 +126,47 @@ def is_broken(one: Candidate, rules: PlacementRules, peers: Peers) -> bool:
     )
 
 
-@given(st.data(), clusters, placement_rules)
+@given(st.data(), clusters, placement_rules, st.sampled_from(KINDS))
 def test_exactly_the_brokers_that_break_no_rule_are_allowed(
-    data: st.DataObject, cluster: list[Candidate], said: PlacementRules
+    data: st.DataObject, cluster: list[Candidate], said: PlacementRules, kind: str
 ) -> None:
     peers = data.draw(peers_of(cluster))
 
-    allowed = allowed_places(cluster, said, peers)
+    allowed = allowed_places(cluster, said, peers, kind)
 
-    right = [place for place, one in enumerate(cluster) if not is_broken(one, said, peers)]
+    right = [place for place, one in enumerate(cluster) if not is_broken(one, said, peers, kind)]
     assert (right or None) == (allowed if isinstance(allowed, list) else None)
     for one in cluster:
-        assert bool(forbids(one, said, peers)) == is_broken(one, said, peers)
+        assert bool(forbids(one, said, peers, kind)) == is_broken(one, said, peers, kind)
+
+
+SIDE_BY_SIDE = (broker("a"), broker("b", kind="stock"), broker("c"))
+
+
+@pytest.mark.parametrize("rules", [NO_RULES, PlacementRules(excluded_brokers=("c",))])
+def test_without_any_rule_a_topic_goes_only_where_its_messages_are(rules: PlacementRules) -> None:
+    assert allowed_places(SIDE_BY_SIDE, rules, NO_PEERS, "stock") == [1]
+    assert 1 not in allowed_places(SIDE_BY_SIDE, rules, NO_PEERS)  # type: ignore[operator]
+
+
+def test_no_rule_can_ask_for_a_broker_of_another_kind() -> None:
+    refused = allowed_places(SIDE_BY_SIDE, PlacementRules(pinned_brokers=("b",)), NO_PEERS)
+
+    assert isinstance(refused, Rejected)
+    assert "placement.pinned_brokers (only b) leaves none of a, c" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("brokers", "kind", "why"),
+    [
+        (SIDE_BY_SIDE[:1], "stock", "no stock broker is alive"),
+        (SIDE_BY_SIDE[1:2], "", "no embedded broker is alive"),
+        ((), "stock", "no stock broker is alive"),
+    ],
+)
+def test_where_no_broker_of_its_kind_lives_a_topic_is_refused_by_that_name(
+    brokers: tuple[Candidate, ...], kind: str, why: str
+) -> None:
+    assert allowed_places(brokers, NO_RULES, NO_PEERS, kind) == Rejected(
+        RejectionCode.NO_BROKER, why
+    )
