@@ -1,5 +1,6 @@
 package nextgen.pulsar.loadmanager;
 
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.pulsar.broker.loadbalance.extensions.data.BrokerLookupData;
@@ -12,21 +13,33 @@ import org.apache.pulsar.policies.data.loadbalancer.AdvertisedListener;
  * pulsar://host:6650,pulsar+ssl://host:6651;internal=pulsar://10.0.0.7:6650;external=...
  * </pre>
  */
-record ServiceUrls(String plain, String tls) {
+record ServiceUrls(String plain, String tls, Map<String, ServiceUrls> listeners) {
     private static final String TLS = "pulsar+ssl://";
 
-    /** Return the addresses for clients that name no listener; null where there is none. */
+    /** Return the addresses for clients that name no listener, and for each listener; null: none. */
     static ServiceUrls parse(String text) {
+        String[] parts = text.split(";");
+        Map<String, ServiceUrls> listeners = new TreeMap<>();
+        for (String each : List.of(parts).subList(Math.min(1, parts.length), parts.length)) {
+            int end = each.indexOf('=');
+            if (end > 0) {
+                listeners.put(each.substring(0, end), pair(each.substring(end + 1), Map.of()));
+            }
+        }
+        return pair(parts.length == 0 ? "" : parts[0], listeners);
+    }
+
+    private static ServiceUrls pair(String text, Map<String, ServiceUrls> listeners) {
         String plain = null;
         String tls = null;
-        for (String url : text.split(";", 2)[0].split(",")) {
+        for (String url : text.split(",")) {
             if (url.startsWith(TLS)) {
                 tls = url;
             } else if (!url.isEmpty()) {
                 plain = url;
             }
         }
-        return new ServiceUrls(plain, tls);
+        return new ServiceUrls(plain, tls, listeners);
     }
 
     /** Return the text of a stock broker's own addresses. */
@@ -43,6 +56,11 @@ record ServiceUrls(String plain, String tls) {
             }
         }
         return text.toString();
+    }
+
+    /** Return whether clients may have named a listener whose addresses are not the broker's own. */
+    static boolean hasListeners(BrokerLookupData broker) {
+        return of(broker).indexOf(';') >= 0;
     }
 
     /** Return whether these are addresses of a stock broker. */

@@ -23,7 +23,12 @@ final class TopicMover {
         this.broker = broker;
     }
 
-    /** Close a topic if it is open. {@code next}: where its clients go; empty: they look it up. */
+    /**
+     * Close a topic if it is open. {@code next}: where its clients go; empty: they look it up.
+     *
+     * <p>They do, too, if that broker has listeners: which one a client named, it has said where it
+     * looked the topic up, and that was not here.
+     */
     CompletableFuture<Void> close(String name, Optional<BrokerLookupData> next) {
         CompletableFuture<Optional<Topic>> opened = broker.getTopics().get(name);
         if (opened == null) {
@@ -31,7 +36,8 @@ final class TopicMover {
         }
         return opened.thenCompose(found -> found.isEmpty()
                 ? CompletableFuture.completedFuture(null)
-                : close(found.get(), next)).exceptionally(error -> {
+                : close(found.get(), next.filter(each -> !ServiceUrls.hasListeners(each))))
+                .exceptionally(error -> {
                     LOG.warn("topic {} was not closed as it should: {}", name, error.toString());
                     return null;
                 });

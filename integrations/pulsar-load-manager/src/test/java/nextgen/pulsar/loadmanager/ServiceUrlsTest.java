@@ -16,16 +16,19 @@ class ServiceUrlsTest {
 
     @Test
     void bothPortsAreRead() {
-        assertEquals(new ServiceUrls(PLAIN, TLS), ServiceUrls.parse(PLAIN + "," + TLS));
-        assertEquals(new ServiceUrls(PLAIN, null), ServiceUrls.parse(PLAIN));
-        assertEquals(new ServiceUrls(null, TLS), ServiceUrls.parse(TLS));
-        assertEquals(new ServiceUrls(null, null), ServiceUrls.parse(""));
+        assertEquals(urls(PLAIN, TLS), ServiceUrls.parse(PLAIN + "," + TLS));
+        assertEquals(urls(PLAIN, null), ServiceUrls.parse(PLAIN));
+        assertEquals(urls(null, TLS), ServiceUrls.parse(TLS));
+        assertEquals(urls(null, null), ServiceUrls.parse(""));
     }
 
     @Test
     void listenersAreForThoseWhoNameThem() {
-        assertEquals(new ServiceUrls(PLAIN, null),
-                ServiceUrls.parse(PLAIN + ";external=pulsar+ssl://b1.example:6651"));
+        ServiceUrls parsed = ServiceUrls.parse(
+                PLAIN + ";external=" + TLS + ";internal=" + PLAIN + "," + TLS + ";nonsense");
+
+        assertEquals(new ServiceUrls(PLAIN, null, Map.of(
+                "external", urls(null, TLS), "internal", urls(PLAIN, TLS))), parsed);
     }
 
     @Test
@@ -35,12 +38,15 @@ class ServiceUrlsTest {
 
         assertEquals(PLAIN + ";external=" + TLS + ";internal=" + PLAIN,
                 ServiceUrls.of(broker(PLAIN, null, listeners)));
+        assertTrue(ServiceUrls.hasListeners(broker(PLAIN, null, listeners)));
     }
 
     @Test
     void theListenerOfABrokerWithoutListenersIsNoListener() {
-        assertEquals(PLAIN, ServiceUrls.of(
-                broker(PLAIN, null, Map.of("internal", listener(PLAIN, null)))));
+        BrokerLookupData without = broker(PLAIN, null, Map.of("internal", listener(PLAIN, null)));
+
+        assertEquals(PLAIN, ServiceUrls.of(without));
+        assertFalse(ServiceUrls.hasListeners(without));
     }
 
     @Test
@@ -49,6 +55,10 @@ class ServiceUrlsTest {
         assertTrue(ServiceUrls.parse(TLS).areOf(broker(PLAIN, TLS, Map.of())));
         assertFalse(ServiceUrls.parse("pulsar://b2:6650").areOf(broker(PLAIN, TLS, Map.of())));
         assertFalse(ServiceUrls.parse("").areOf(broker(null, null, Map.of())));
+    }
+
+    private static ServiceUrls urls(String plain, String tls) {
+        return new ServiceUrls(plain, tls, Map.of());
     }
 
     private static AdvertisedListener listener(String plain, String tls) {
