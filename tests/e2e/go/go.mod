@@ -2,7 +2,10 @@ module nextgen/e2e/messaging
 
 go 1.24.0
 
-require github.com/apache/pulsar-client-go v0.19.0
+require (
+	github.com/apache/pulsar-client-go v0.19.0
+	golang.org/x/sys v0.38.0
+)
 
 require (
 	github.com/AthenZ/athenz v1.12.13 // indirect
@@ -43,7 +46,6 @@ require (
 	golang.org/x/mod v0.29.0 // indirect
 	golang.org/x/net v0.47.0 // indirect
 	golang.org/x/oauth2 v0.28.0 // indirect
-	golang.org/x/sys v0.38.0 // indirect
 	golang.org/x/text v0.31.0 // indirect
 	google.golang.org/protobuf v1.36.5 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect

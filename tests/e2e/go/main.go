@@ -35,6 +35,12 @@ func main() {
 		secured(os.Args[2], os.Args[3])
 		return
 	}
+	if os.Args[1] == "recorded" {
+		if err := recorded(os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
+			panic(err)
+		}
+		return
+	}
 	url := os.Args[1]
 	prefix = os.Args[2]
 	client := newClient(url)

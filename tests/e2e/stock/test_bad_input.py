@@ -19,7 +19,7 @@ from tests.support.callers.stock_load import (
     SteadyProducer,
     assert_stored_once_in_order,
 )
-from tests.support.stock.cluster import NODE, RunningSidecar
+from tests.support.stock.cluster import FOR_STOCK, NODE, RunningSidecar
 from tests.support.stock.meddler import Change, behind, once, with_fields, without
 from tests.support.stock.pair import (
     COMES_ABOUT_S,
@@ -269,7 +269,7 @@ def test_a_broker_that_confirms_nothing_loses_its_topics(
 def test_a_topic_that_pulsar_does_not_have_is_named(pair: Pair, client: pulsar.Client) -> None:
     namespace = "acme/closed"
     pair.stock.hand_over(namespace)
-    pair.system.create_namespace(namespace, {})
+    pair.system.create_namespace(namespace, FOR_STOCK)
     pair.stock.admin(
         "POST", f"namespaces/{namespace}/autoTopicCreation", {"allowAutoTopicCreation": False}
     )

@@ -1,4 +1,5 @@
-"""Unmodified Apache Pulsar brokers serve topics that the cluster places one by one."""
+"""Unmodified Apache Pulsar brokers serve topics that the cluster places one by one, beside embedded
+brokers that serve others. One cluster for all tests of this file: it takes a minute to start."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import itertools
 import json
 import statistics
 import subprocess
-import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pulsar
@@ -17,10 +19,7 @@ from pulsar import InitialPosition, MessageId
 
 from tests.support.callers.foreign_client import require_tools
 from tests.support.callers.stock_client import (
-    ClusterSize,
-    PulsarSystem,
     numbered,
-    operated,
     read_all,
     received,
     send_all,
@@ -31,62 +30,37 @@ from tests.support.callers.stock_load import (
     SteadyProducer,
     assert_stored_once_in_order,
 )
-from tests.support.processes.local_cluster import blocking_cluster
-from tests.support.stock.cluster import NODE, StockCluster
-from tests.support.stock.plugin import command_of_tests, plugin_classpath
+from tests.support.stock.cluster import NODE, PROPERTY
+from tests.support.stock.plugin import command_of_tests
+from tests.support.stock.recorded_clients import (
+    PythonClient,
+    RecordedClient,
+    go_client,
+    java_client,
+    wait_progress,
+)
+from tests.support.stock.recorded_run import RecordedRun
+from tests.support.stock.world import (
+    EMBEDDED,
+    HANDED_OVER,
+    STOCK,
+    WITH_LISTENERS,
+    World,
+    running_world,
+)
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=0, shards=1)
-NAMESPACE = "acme/orders"
-BROKERS = (1, 2)
 MOVES = 10
+MOVES_OF_EACH_CLIENT = 3
 MAVEN_S_MAX = 300
-OWNER_S_MAX = 60
 SESSION_OVER = "the session is over"
-
-
-@dataclass
-class World:
-    """Both clusters, and the operator of each."""
-
-    system: PulsarSystem
-    stock: StockCluster
-
-    def move(self, topic: str) -> str:
-        """Have the other stock broker serve a topic; return that."""
-        owner = self.system.owner(topic)
-        (other,) = (node for node in map(NODE.format, BROKERS) if node != owner)
-        self.system.repeated_command("move", topic, "--to", other)
-        return other
-
-    def number_of_owner(self, topic: str) -> int:
-        """Return which stock broker serves a topic; it is assigned if that is idle."""
-        (found,) = self.system.repeated_command("lookup", topic, "--fresh")
-        return int(found["answers"][0]["broker_id"].rpartition("-")[2])
-
-    def wait_other_owner(self, topic: str, former: int) -> None:
-        """Return when another broker serves a topic than before."""
-        deadline = time.monotonic() + OWNER_S_MAX
-        while self.number_of_owner(topic) == former:
-            assert time.monotonic() < deadline, f"{topic} is still at broker {former}"
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    classpath = plugin_classpath()
-    with (
-        blocking_cluster(tmp_path_factory.mktemp("cluster"), SIZE) as cluster,
-        StockCluster(classpath, tmp_path_factory.mktemp("stock"), cluster) as stock,
-        operated(cluster) as system,
-    ):
-        for number in BROKERS:
-            stock.start_broker(number)
-            stock.start_sidecar(number)
-            stock.wait_commanded(number)
-        stock.hand_over(NAMESPACE)
-        system.create_namespace(NAMESPACE, {})
-        yield World(system, stock)
+    with running_world(tmp_path_factory.mktemp("world")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -99,7 +73,7 @@ def client(world: World) -> Iterator[pulsar.Client]:
 @pytest.fixture
 def topics(world: World, client: pulsar.Client, request: pytest.FixtureRequest) -> tuple[str, str]:
     """Two topics, of which Pulsar keeps all messages: a subscription has acknowledged none."""
-    name = f"persistent://{NAMESPACE}/{request.node.name}"
+    name = f"persistent://{HANDED_OVER}/{request.node.name}"
     pair = f"{name}-a", f"{name}-b"
     world.system.create_topics(pair)
     for topic in pair:
@@ -109,6 +83,15 @@ def topics(world: World, client: pulsar.Client, request: pytest.FixtureRequest) 
 
 def stored(client: pulsar.Client, topic: str) -> list[str]:
     return texts(read_all(client.create_reader(topic, MessageId.earliest)))
+
+
+def answers(world: World, path: str, listener: str = "") -> list[dict[str, str]]:
+    """Return what discovery and each stock broker answer to a lookup over HTTP."""
+    query = f"?listenerName={listener}" if listener else ""
+    url = f"{world.system.http_url}/lookup/v2/topic/{path}{query}"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        discovered = json.load(answer)
+    return [discovered, *(world.stock.lookup(asked, path, listener) for asked in STOCK)]
 
 
 def stored_numbers(client: pulsar.Client, topic: str) -> list[int]:
@@ -156,9 +139,39 @@ def test_brokers_own_lookups_agree_with_discovery(world: World, topics: tuple[st
     for topic in topics:
         path = topic.replace("://", "/")
         owner = world.number_of_owner(topic)
-        for asked in BROKERS:
-            located = world.stock.lookup(asked, path)
-            assert located["brokerUrl"] == world.stock.url(owner), (topic, asked)
+        for located in answers(world, path):
+            assert located["brokerUrl"] == world.stock.url(owner), (topic, located)
+
+
+def test_both_answer_with_the_addresses_of_the_listener_that_is_named(
+    world: World, topics: tuple[str, str]
+) -> None:
+    """By TLS, too: of a broker that has listeners."""
+    topic, _ = topics
+    path = topic.replace("://", "/")
+    world.move_to(topic, WITH_LISTENERS)
+    outside = world.stock.outside_urls(WITH_LISTENERS)
+    for located in answers(world, path, "outside"):
+        assert (located["brokerUrl"], located["brokerUrlTls"]) == outside, located
+    for located in (*answers(world, path), *answers(world, path, "inside")):
+        assert located["brokerUrl"] == world.stock.url(WITH_LISTENERS), located
+
+
+def test_clients_of_a_listener_follow_a_topic_to_a_broker_that_has_it(
+    world: World, client: pulsar.Client, topics: tuple[str, str]
+) -> None:
+    """By a lookup: where a client is sent when the topic closes is for no listener."""
+    topic, _ = topics
+    world.move_to(topic, WITH_LISTENERS)
+    with world.system.client(listener_name="outside") as outside:
+        send_all(outside.create_producer(topic), numbered(5))
+    producer = client.create_producer(topic)
+    send_all(producer, numbered(5, first=5))
+    world.move(topic)
+    send_all(producer, numbered(5, first=10))
+    world.move_to(topic, WITH_LISTENERS)
+    send_all(producer, numbered(5, first=15))
+    assert stored(client, topic) == numbered(20)
 
 
 def test_other_namespaces_are_pulsars_as_before(world: World, client: pulsar.Client) -> None:
@@ -171,7 +184,7 @@ def test_other_namespaces_are_pulsars_as_before(world: World, client: pulsar.Cli
         reader = stock_client.create_reader(topic, MessageId.earliest)
         assert texts(read_all(reader)) == numbered(10)
     assert not world.system.has_topic(topic)
-    bundles = [world.stock.lookup(asked, topic.replace("://", "/")) for asked in BROKERS]
+    bundles = [world.stock.lookup(asked, topic.replace("://", "/")) for asked in STOCK]
     assert bundles[0] == bundles[1]
 
 
@@ -182,10 +195,10 @@ def test_unloading_a_bundle_of_a_namespace_that_is_handed_over_closes_nothing(
     stats = f"{topic.replace('://', '/')}/stats"
     client.create_producer(topic)
     before = json.loads(world.stock.admin("GET", stats))["publishers"]
-    bounds = json.loads(world.stock.admin("GET", f"namespaces/{NAMESPACE}"))["bundles"]
+    bounds = json.loads(world.stock.admin("GET", f"namespaces/{HANDED_OVER}"))["bundles"]
 
     for lower, upper in itertools.pairwise(bounds["boundaries"]):
-        world.stock.admin("PUT", f"namespaces/{NAMESPACE}/{lower}_{upper}/unload")
+        world.stock.admin("PUT", f"namespaces/{HANDED_OVER}/{lower}_{upper}/unload")
 
     after = json.loads(world.stock.admin("GET", stats))["publishers"]
     assert len(before) == 1
@@ -242,6 +255,119 @@ def test_a_broker_without_its_sidecar_gives_its_topics_up(
     assert load.outcome.failed == {}
     assert_stored_once_in_order(stored_numbers(client, topic), load.outcome)
     print(f"longest gap: {load.outcome.gap_ms_max:.0f} ms")
+
+
+def test_java_python_and_go_clients_are_judged_by_the_history_of_kills_and_moves(
+    world: World, tmp_path: Path
+) -> None:
+    """1. Every topic moves, from broker to broker. 2. A broker is killed and starts again, and
+    meanwhile 3. another one is stopped until its topics are served elsewhere, and 4. a sidecar is
+    killed. 5. Topics move to the broker that is back."""
+    topics = [f"persistent://{HANDED_OVER}/judged-{each}" for each in ("java", "python", "go")]
+    run = RecordedRun(world, tmp_path / "history", topics)
+    url, (for_java, for_python, for_go) = world.system.service_url, topics
+    with ExitStack() as closing_all:
+        clients: list[RecordedClient] = []
+        for begin in (
+            lambda: java_client(url, for_java, run.directory / "java.jsonl"),
+            lambda: PythonClient(url, for_python, run.directory),
+            lambda: go_client(url, for_go, run.directory / "go.jsonl"),
+        ):
+            client = begin()
+            closing_all.enter_context(closing(client))
+            clients.append(client)
+        wait_progress(clients, 100)
+        for _ in range(MOVES_OF_EACH_CLIENT):
+            for topic in topics:
+                with run.fault("move", topic):
+                    world.move(topic)
+        wait_progress(clients, 100)
+
+        killed, frozen, left = STOCK
+        with run.fault("kill", NODE.format(killed)):
+            first = world.first_at(killed, topics)
+            world.stock.brokers[killed].kill()
+            world.wait_other_owner(first, killed)
+            world.stock.start_broker(killed)
+            wait_progress(clients, 100)
+        with run.fault("pause", NODE.format(frozen)):
+            first = world.first_at(frozen, topics)
+            world.stock.freeze(frozen)
+            world.wait_other_owner(first, frozen)
+            world.stock.thaw(frozen)
+            wait_progress(clients, 100)
+            world.stock.wait_commanded(frozen)
+        with run.fault("kill", f"sidecar of {NODE.format(left)}"):
+            first = world.first_at(left, topics)
+            world.stock.sidecars[left].kill()
+            world.wait_other_owner(first, left)
+            wait_progress(clients, 100)
+            world.stock.start_sidecar(left)
+            world.stock.wait_commanded(left)
+        world.stock.wait_commanded(killed)
+        for topic in topics:
+            with run.fault("move", topic):
+                world.move_to(topic, killed)
+        wait_progress(clients, 100)
+        for each in clients:
+            each.end()
+
+    verdict = run.judged()
+    print(f"{[each.acked for each in clients]} acknowledged, {verdict.counts()}")
+    print("\n".join(each.message for each in verdict.findings))
+    assert verdict.is_green
+    assert verdict.acked >= 300 * len(clients)
+    assert verdict.faults["move"] == (MOVES_OF_EACH_CLIENT + 1) * len(topics)
+
+
+def test_embedded_and_stock_brokers_serve_their_own_namespaces(
+    world: World, client: pulsar.Client, topics: tuple[str, str]
+) -> None:
+    """In one cluster, to one client: no topic ever comes to a broker of the other kind."""
+    theirs, ours = topics[0], f"persistent://{EMBEDDED}/beside"
+    world.system.create_topics([ours])
+    with (
+        SteadyProducer(_producer(client, theirs), in_flight_max=50, pause_ms=2) as at_stock,
+        SteadyProducer(_producer(client, ours), in_flight_max=50, pause_ms=2) as at_embedded,
+    ):
+        for _ in range(3):
+            before = world.system.owner(ours)
+            world.system.move(ours)
+            moved_to = world.move(theirs)
+            assert world.system.owner(theirs) == moved_to
+            assert world.system.owner(ours) != before
+            for each in (at_stock, at_embedded):
+                each.wait_acknowledged(50, timeout_s=60)
+        for topic, target, kind in ((ours, moved_to, "stock"), (theirs, before, "embedded")):
+            why = world.system.refused_command("topics", "move", topic, "--to", target)
+            assert f"broker {target} is {kind}, the topic is served by" in why
+            assert world.system.owner(topic) != target
+        kinds = {world.system.owner(ours), world.system.owner(theirs)}
+        assert {each.partition("-")[0] for each in kinds} == {"broker", "stock"}
+
+    for topic, load in ((theirs, at_stock), (ours, at_embedded)):
+        assert load.outcome.failed == {}
+        assert_stored_once_in_order(stored_numbers(client, topic), load.outcome)
+
+
+def test_a_namespace_that_the_cluster_has_for_embedded_brokers_is_not_served_by_stock_ones(
+    world: World,
+) -> None:
+    """Handed over in Pulsar alone: its topics would begin anew elsewhere."""
+    world.stock.admin("PUT", "namespaces/acme/half", {})
+    world.stock.admin("PUT", f"namespaces/acme/half/{PROPERTY}")
+    world.system.create_namespace("acme/half", {})
+
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        world.stock.lookup(1, "persistent/acme/half/topic")
+
+    why = refused.value.read().decode()
+    print(why)
+    assert "served by embedded broker" in why
+
+
+def _producer(client: pulsar.Client, topic: str) -> pulsar.Producer:
+    return client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
 
 
 def test_a_killed_brokers_topics_are_served_elsewhere(

@@ -144,7 +144,7 @@ def go_program() -> str:
     project = ROOT / "tests" / "e2e" / "go"
     folder = built(
         "go",
-        [project / name for name in ("main.go", "secured.go", "go.mod", "go.sum")],
+        [project / name for name in ("main.go", "recorded.go", "secured.go", "go.mod", "go.sum")],
         # Without C: its own zstd in C would take a minute to compile.
         lambda target: [
             *("env", "CGO_ENABLED=0"),

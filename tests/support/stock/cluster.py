@@ -2,10 +2,10 @@
 
     ZooKeeper and a bookie (Pulsar's standalone, without its broker)
     broker 1 ── sidecar 1
-    broker 2 ── sidecar 2
+    broker 2 ── sidecar 2 ...
 
-The first process of the store ends last. Brokers start one after the other: each needs a processor
-to itself for half a minute.
+The first process of the store ends last. A broker needs a processor to itself for half a minute
+while it starts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.support.stock_broker import OPENED, free_port
+from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.runtime.security.cluster_secret import SECRET_FILE
 from tests.support.callers.foreign_client import SHORT_LIVED
 from tests.support.processes.local_cluster import BlockingCluster
@@ -57,6 +58,12 @@ brokerDeduplicationEnabled=true
 nextgenSidecarSocket={socket}
 """
 )
+LISTENERS = """internalListenerName=inside
+advertisedListeners=inside:pulsar://127.0.0.1:{pulsar},outside:pulsar://localhost:{pulsar}\
+,outside:pulsar+ssl://localhost:{tls}
+"""
+"""Clients from outside may come by TLS that somebody in front of the broker ends."""
+
 TABLE = (
     "org.apache.pulsar.broker.loadbalance.extensions.channel"
     ".ServiceUnitStateMetadataStoreTableViewImpl"
@@ -65,6 +72,8 @@ TABLE = (
 
 NODE = "stock-{}"
 PROPERTY = "property/nextgen.placement/topic"
+FOR_STOCK = {BROKER_KIND_PROPERTY: BrokerKind.STOCK.value}
+"""Of a namespace in our cluster whose topics stock brokers serve."""
 
 
 class NotStarted(Exception):
@@ -125,6 +134,7 @@ class StockCluster:
         self._store_port = free_port()
         self._http: dict[int, int] = {}
         self._pulsar: dict[int, int] = {}
+        self._tls: dict[int, int] = {}
         self._sessions: dict[int, int] = {}
         self._ends = ExitStack()
         # The path of a socket has 107 bytes at most.
@@ -143,13 +153,16 @@ class StockCluster:
     def __exit__(self, *_exception: object) -> None:
         self._ends.close()
 
-    def start_broker(self, number: int) -> None:
-        """Start a broker; ``wait_commanded`` returns when it works."""
+    def start_broker(self, number: int, more: str = "") -> None:
+        """Start a broker, with ``more`` in its configuration; ``wait_commanded`` returns when it
+        works."""
         folder = self._folder(f"broker-{number}")
-        self._http[number], self._pulsar[number] = free_port(), free_port()
+        for ports in (self._http, self._pulsar, self._tls):
+            ports[number] = free_port()
         (folder / "broker.conf").write_text(
-            BROKER.format(
+            (BROKER + more).format(
                 pulsar=self._pulsar[number],
+                tls=self._tls[number],
                 http=self._http[number],
                 store=self._store_url,
                 table=TABLE,
@@ -220,9 +233,10 @@ class StockCluster:
         number = next(each for each, it in self.brokers.items() if it.process.poll() is None)
         return self._call(number, method, f"admin/v2/{path}", body)
 
-    def lookup(self, number: int, path: str) -> dict[str, str]:
+    def lookup(self, number: int, path: str, listener: str = "") -> dict[str, str]:
         """Return what a broker answers to a lookup over HTTP; ``path``: domain and the rest."""
-        answer = self._call(number, "GET", f"lookup/v2/topic/{path}", None)
+        query = f"?listenerName={listener}" if listener else ""
+        answer = self._call(number, "GET", f"lookup/v2/topic/{path}{query}", None)
         found: dict[str, str] = json.loads(answer)
         return found
 
@@ -240,6 +254,11 @@ class StockCluster:
         if tenant not in json.loads(self.admin("GET", "tenants")):
             self.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"]})
         self.admin("PUT", f"namespaces/{namespace}", {"bundles": {"numBundles": bundles}})
+
+    def outside_urls(self, number: int) -> tuple[str, str]:
+        """Return where clients from outside reach a broker, and by TLS."""
+        at = "localhost"
+        return f"pulsar://{at}:{self._pulsar[number]}", f"pulsar+ssl://{at}:{self._tls[number]}"
 
     def _call(self, number: int, method: str, path: str, body: object) -> bytes:
         request = urllib.request.Request(

@@ -17,7 +17,7 @@ from typing import Any
 from nextgen.cli.local.plan import ClusterSize
 from tests.support.callers.stock_client import PulsarSystem, operated
 from tests.support.processes.local_cluster import blocking_cluster
-from tests.support.stock.cluster import NODE, RunningSidecar, StockCluster
+from tests.support.stock.cluster import FOR_STOCK, NODE, RunningSidecar, StockCluster
 from tests.support.stock.meddler import Meddler, unchanged
 from tests.support.stock.plugin import plugin_classpath
 
@@ -140,5 +140,5 @@ def running_pair(directory: Path) -> Iterator[Pair]:
             stock.start_sidecar(number, socket=meddler.path if number == MEDDLED else None)
             stock.wait_commanded(number)
         stock.hand_over(NAMESPACE)
-        system.create_namespace(NAMESPACE, {})
+        system.create_namespace(NAMESPACE, FOR_STOCK)
         yield Pair(system, stock, meddler)

@@ -10,7 +10,8 @@ owners at one time.
     missing, or no more arrive
 
 The last two may read the topics at their shadows: ``read_at`` has one for each topic. What they
-record is of the topics, whose message ids shadows have.
+record is of the topics, whose message ids shadows have. With ``is_group`` they record that they
+are the only member of their subscription, so that their first receipts have to be in order.
 """
 
 from __future__ import annotations
@@ -158,6 +159,7 @@ class _Receiver:
 
     def __init__(self, job: dict[str, Any], recorder: Recorder) -> None:
         self._consumer: str = job["consumer"]
+        self._group: str = job["subscription"] if job.get("is_group") else ""
         self._topics: Sequence[str] = job["topics"]
         self._recorder = recorder
         self._lock = threading.Lock()
@@ -190,6 +192,8 @@ class _Receiver:
                     entry=identity.entry_id(),
                     batch_index=identity.batch_index(),
                     received_ns=time.monotonic_ns(),
+                    subscription=self._group,
+                    key=f"lane-{lane}" if self._group else "",
                 )
             )
         try:
