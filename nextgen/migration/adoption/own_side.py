@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from nextgen.client.client import Client
 from nextgen.client.watch_model import Assignment, ChangeKind, WatchedObjects
+from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.kernel.limits.bulk import IMPORT_WRITES_MAX
 from nextgen.kernel.limits.cluster import TOPICS_PER_CREATE_MAX
 from nextgen.kernel.routing.names import NamespaceName
@@ -34,6 +35,7 @@ class OwnSide:
             has_tenant=True,
             exists=True,
             is_deleting=tenant.is_deleting or found.is_deleting,
+            is_embedded=found.properties.get(BROKER_KIND_PROPERTY) != BrokerKind.STOCK,
             topics=topics,
         )
 

@@ -60,6 +60,8 @@ class OwnNamespace:
     exists: bool
     is_deleting: bool
     topics: Mapping[str, int] = field(default_factory=dict)
+    is_embedded: bool = False
+    """It was created for embedded brokers, which keep its messages elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,14 @@ def _of_namespace(facts: Facts, in_pulsar: PulsarNamespace) -> list[Hindrance]:
         found.append(Hindrance("deleting", f"{name} is being deleted in Pulsar"))
     if facts.here.is_deleting:
         found.append(Hindrance("deleting", f"{name} is being deleted or renamed here"))
+    if facts.here.is_embedded:
+        found.append(
+            Hindrance(
+                "embedded",
+                f"{name} is here already, for embedded brokers, and a namespace keeps its kind of "
+                "brokers: delete it here first",
+            )
+        )
     return found
 
 

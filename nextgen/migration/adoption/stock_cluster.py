@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
+from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.kernel.governance.policies import PolicyLevel
 from nextgen.kernel.routing.names import NamespaceName
 from nextgen.migration.admin_rest import AdminRest, path_of
@@ -17,7 +18,8 @@ class StockCluster:
     """Reads one namespace, and says how it is placed. Close it.
 
     It is a ``Source`` of the namespace, its tenant and its topics, without what is kept in Pulsar:
-    properties and schemas of topics, and the property that hands the namespace over.
+    properties and schemas of topics, and the property that hands the namespace over. It is for
+    stock brokers.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class StockCluster:
         async for record in self._cluster.records_of(self._namespace.text, remarks):
             if record.level is PolicyLevel.NAMESPACE:
                 kept = {key: text for key, text in record.properties.items() if key != PLACEMENT}
+                # Its messages are in BookKeeper, whatever brokers this cluster has besides.
+                kept[BROKER_KIND_PROPERTY] = BrokerKind.STOCK
                 yield replace(record, properties=kept)
             else:
                 yield record

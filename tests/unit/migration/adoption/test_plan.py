@@ -60,6 +60,12 @@ def test_what_is_here_is_not_created_again() -> None:
     assert plan.present_topics == 1
 
 
+def test_a_namespace_that_embedded_brokers_serve_is_not_handed_over() -> None:
+    here = OwnNamespace(has_tenant=True, exists=True, is_deleting=False, is_embedded=True)
+
+    assert kinds(replace(FACTS, here=here)) == [("embedded", False)]
+
+
 def test_a_namespace_with_the_property_is_adopted() -> None:
     assert make_plan(in_pulsar(properties={"nextgen.placement": "topic"})).is_adopted
     assert not make_plan(in_pulsar(properties={"nextgen.placement": "bundle"})).is_adopted

@@ -128,7 +128,7 @@ def test_only_the_namespace_is_imported_without_the_property_that_hands_it_over(
         (PolicyLevel.TOPIC, EU),
         (PolicyLevel.TOPIC, f"{EU}2"),
     ]
-    assert records[1].properties == {"team": "a"}
+    assert records[1].properties == {"team": "a", "nextgen.brokers": "stock"}
     assert not [path for path in broker.asked if "properties" in path or "schemas" in path]
     assert broker.tokens == {"Bearer secret"}
 
