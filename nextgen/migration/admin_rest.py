@@ -21,6 +21,9 @@ PAUSE_S = 0.5
 
 REQUEST_TIMEOUT_S = 60.0
 
+_HEADERS = {"Content-Type": "application/json"}
+"""A change without a body is refused without it (415)."""
+
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 _DONE = frozenset({200, 204})
 _GONE = frozenset({404, 409, 412})
@@ -72,7 +75,7 @@ class AdminRest:
                 if attempt:
                     await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
                 try:
-                    async with self._session.request(method, url) as answer:
+                    async with self._session.request(method, url, headers=_HEADERS) as answer:
                         content = await _bounded(answer)
                         status = answer.status
                 except (aiohttp.ClientError, TimeoutError) as error:

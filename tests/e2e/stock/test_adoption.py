@@ -224,13 +224,12 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
 ) -> None:
     topics = names(namespace, 3)
     with Traffic(client, topics) as traffic:
-        first = world.adopt("run", namespace)
-        assert first.stdout is not None
-        for line in first.stdout:
-            if json.loads(line).get("step") == step:
-                break
-        first.kill()
-        first.wait()
+        with world.adopt("run", namespace) as first:
+            assert first.stdout is not None
+            for line in first.stdout:
+                if json.loads(line).get("step") == step:
+                    break
+            first.kill()
         traffic.wait_acknowledged(20)
 
         handed = world.adopted("run", namespace)

@@ -52,6 +52,8 @@ class Broker:
         path = request.rel_url.raw_path.removeprefix("/admin/v2/")
         self.tokens.add(request.headers.get("Authorization"))
         if request.method != "GET":
+            if request.content_type != "application/json":
+                return web.Response(status=415)
             self.changes.append((request.method, path))
             return web.Response(status=self.change_status)
         self.asked.add(path)
