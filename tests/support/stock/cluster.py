@@ -127,8 +127,21 @@ class RunningSidecar(Running):
 class StockCluster:
     """Starts its parts on demand; a context that ends all of them."""
 
-    def __init__(self, classpath: str, directory: Path, cluster: BlockingCluster) -> None:
+    def __init__(
+        self,
+        classpath: str,
+        directory: Path,
+        cluster: BlockingCluster,
+        *,
+        configuration: str = BROKER,
+        flags: Sequence[str] = SHORT_LIVED,
+        heap_mb: int = HEAP_MB,
+    ) -> None:
+        """``configuration``: of a broker, with the names in ``BROKER`` to fill in. ``flags`` and
+        ``heap_mb``: of each JVM."""
         self._classpath = classpath
+        self._configuration = configuration
+        self._flags = (*flags, f"-Xmx{heap_mb}m", f"-XX:MaxDirectMemorySize={heap_mb}m")
         self._directory = directory
         self._cluster = cluster
         self._store_port = free_port()
@@ -155,12 +168,13 @@ class StockCluster:
 
     def start_broker(self, number: int, more: str = "") -> None:
         """Start a broker, with ``more`` in its configuration; ``wait_commanded`` returns when it
-        works."""
+        works. It keeps its ports."""
         folder = self._folder(f"broker-{number}")
         for ports in (self._http, self._pulsar, self._tls):
-            ports[number] = free_port()
+            if number not in ports:
+                ports[number] = free_port()
         (folder / "broker.conf").write_text(
-            (BROKER + more).format(
+            (self._configuration + more).format(
                 pulsar=self._pulsar[number],
                 tls=self._tls[number],
                 http=self._http[number],
@@ -313,7 +327,7 @@ class StockCluster:
         return self._run(
             folder,
             [
-                *("java", *SHORT_LIVED, f"-Xmx{HEAP_MB}m", f"-XX:MaxDirectMemorySize={HEAP_MB}m"),
+                *("java", *self._flags),
                 *(part for name in OPENED for part in ("--add-opens", f"{name}=ALL-UNNAMED")),
                 "-Dio.netty.tryReflectionSetAccessible=true",
                 *(program, *options),

@@ -162,7 +162,11 @@ async def publish(job: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """
     pulsar = load_pulsar()
     publisher = _Publisher(job, reporter)
-    client = open_client(job["service_url"], log_path=job["log_path"])
+    client = open_client(
+        job["service_url"],
+        log_path=job["log_path"],
+        logs_connections=job.get("logs_connections", False),
+    )
     try:
         await asyncio.to_thread(publisher.open_producers, client)
         reporter.send({"event": "producing"})

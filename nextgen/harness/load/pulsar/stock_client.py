@@ -28,10 +28,17 @@ def load_pulsar() -> Any:
     return pulsar
 
 
-def open_client(service_url: str, *, log_path: str = os.devnull, listener_threads: int = 1) -> Any:
+def open_client(
+    service_url: str,
+    *,
+    log_path: str = os.devnull,
+    listener_threads: int = 1,
+    logs_connections: bool = False,
+) -> Any:
     """Return a client. It connects when it is first used.
 
-    Its warnings go to ``log_path`` instead of stdout, which has the job's result.
+    Its warnings go to ``log_path`` instead of stdout, which has the job's result;
+    ``logs_connections``: so does what it connects to.
     """
     pulsar = load_pulsar()
     token = token_in_use()
@@ -40,5 +47,7 @@ def open_client(service_url: str, *, log_path: str = os.devnull, listener_thread
         authentication=pulsar.AuthenticationToken(token) if token else None,
         operation_timeout_seconds=OPERATION_TIMEOUT_S,
         message_listener_threads=listener_threads,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, log_path),
+        logger=pulsar.FileLogger(
+            pulsar.LoggerLevel.Info if logs_connections else pulsar.LoggerLevel.Warn, log_path
+        ),
     )

@@ -33,6 +33,9 @@ class TrafficPlan:
     """Shadows with a consumer of their own, and which of ``topics`` each is a shadow of: one of a
     topic at most."""
 
+    logs_connections: bool = False
+    """Whether the producers' log says to which broker each of them connects, and when."""
+
     def job(self, kind: str) -> dict[str, Any]:
         log_path = str(self.log_dir / f"client-{kind}.log") if self.log_dir else os.devnull
         return {
@@ -45,6 +48,7 @@ class TrafficPlan:
             "interval_ms": self.interval_ms,
             "message_bytes": self.message_bytes,
             "log_path": log_path,
+            "logs_connections": self.logs_connections,
         }
 
 

@@ -1,0 +1,1 @@
+"""Three stock Apache Pulsar brokers that both place topics of: by topic, and by bundles."""
