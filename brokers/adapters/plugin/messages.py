@@ -96,6 +96,10 @@ def decode(line: bytes) -> FromPlugin:
     return read(fields)
 
 
+def prepared(assignment: Assignment) -> bytes:
+    return encode("prepare", topic=assignment.name)
+
+
 def assigned(assignment: Assignment) -> bytes:
     return encode("assign", topic=assignment.name, epoch=assignment.epoch)
 

@@ -91,6 +91,9 @@ class SocketPlugin:
     def alive(self) -> None:
         self._send(messages.encode("alive"))
 
+    def prepare(self, assignment: Assignment) -> None:
+        self._send(messages.prepared(assignment))
+
     def assign(self, assignment: Assignment) -> None:
         self._send(messages.assigned(assignment))
 

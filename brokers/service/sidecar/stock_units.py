@@ -38,7 +38,8 @@ class StockUnits:
         self._plugin.release(release)
 
     def prepare(self, assignment: Assignment) -> None:
-        """Nothing is prepared: opening a managed ledger fences its present owner."""
+        # The plug-in opens nothing: opening a managed ledger fences its present owner.
+        self._plugin.prepare(assignment)
 
     def metadata_changed(self, changed: ChangedMetadata) -> None:
         """Stock brokers have their policies from their own metadata store."""

@@ -16,6 +16,7 @@ from brokers.adapters.plugin.messages import (
     encode,
     greeting_of,
     located_at,
+    prepared,
     released,
 )
 from brokers.domain.holding import Assignment, Release, TopicMetadata
@@ -222,6 +223,7 @@ def test_no_bytes_raise_anything_else(given_line: bytes) -> None:
 def test_messages_to_the_plugin() -> None:
     topic = TopicMetadata("t-1", "persistent://acme/orders/eu", 4, {}, 1)
     told = [
+        prepared(Assignment(topic, "p3", TOPIC, 5, 1)),
         assigned(Assignment(topic, "p3", TOPIC, 5, 1)),
         released(Release("t-1", "p3", TOPIC, 5, "broker-2", 6, "", "pulsar://b2:6650")),
         located_at(7, Located(TOPIC, "broker-2", "s", "pulsar://b2:6650", "t-1", "p3", 6)),
@@ -229,6 +231,7 @@ def test_messages_to_the_plugin() -> None:
     ]
 
     assert [json.loads(each) for each in told] == [
+        {"kind": "prepare", "topic": TOPIC},
         {"kind": "assign", "topic": TOPIC, "epoch": 5},
         {"kind": "release", "topic": TOPIC, "epoch": 5, "urls": "pulsar://b2:6650"},
         {

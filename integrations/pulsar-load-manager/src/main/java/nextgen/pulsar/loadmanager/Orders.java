@@ -14,6 +14,9 @@ interface Orders {
     /** The session's manager was heard from. */
     void alive();
 
+    /** A topic will be assigned to this broker soon, which another one still serves. */
+    void prepare(String topic);
+
     /** This broker serves a topic, in an epoch. */
     void assign(String topic, long epoch);
 

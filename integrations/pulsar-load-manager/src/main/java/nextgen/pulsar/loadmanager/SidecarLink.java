@@ -214,6 +214,7 @@ final class SidecarLink implements AutoCloseable {
                         Messages.text(message, "id"), Messages.number(message, "epoch"),
                         Messages.number(message, "ttl_ms", TTL_MS_MAX));
                 case "alive" -> orders.alive();
+                case "prepare" -> orders.prepare(Messages.text(message, "topic"));
                 case "assign" -> orders.assign(
                         Messages.text(message, "topic"), Messages.number(message, "epoch"));
                 case "release" -> orders.release(

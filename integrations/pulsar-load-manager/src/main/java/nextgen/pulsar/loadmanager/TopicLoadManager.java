@@ -53,6 +53,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private SidecarLink sidecar;
     private TopicMover mover;
     private Handover handover;
+    private TopicPreparation preparation;
     private LoadReport load;
     private volatile boolean hasNewSession;
     private CompletableFuture<?> looking = CompletableFuture.completedFuture(null);
@@ -83,6 +84,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
 
     private void listen(Path path) {
         mover = new TopicMover(pulsar.getBrokerService());
+        preparation = new TopicPreparation(pulsar);
         handover = new Handover(pulsar, this, mover);
         // Topics may be assigned a moment before their namespace is placed by topic.
         load = new LoadReport(pulsar.getBrokerService(),
@@ -180,6 +182,11 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     @Override
     public void alive() {
         assignments.alive();
+    }
+
+    @Override
+    public void prepare(String topic) {
+        preparation.prepare(topic);
     }
 
     @Override

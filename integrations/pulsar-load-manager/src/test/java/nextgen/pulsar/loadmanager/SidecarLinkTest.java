@@ -79,6 +79,7 @@ class SidecarLinkTest {
     void ordersArriveInTheirOrderAndBeforeTheyAreConfirmed() throws Exception {
         try (Sidecar sidecar = new Sidecar().greeted()) {
             sidecar.send("{\"kind\":\"session\",\"id\":\"s-1\",\"epoch\":1,\"ttl_ms\":3000}");
+            sidecar.send("{\"kind\":\"prepare\",\"topic\":\"" + TOPIC + "\"}");
             sidecar.send("{\"kind\":\"assign\",\"topic\":\"" + TOPIC + "\",\"epoch\":5}");
             sidecar.send("{\"kind\":\"release\",\"topic\":\"" + TOPIC
                     + "\",\"epoch\":5,\"urls\":\"pulsar://b2:6650\"}");
@@ -87,6 +88,7 @@ class SidecarLinkTest {
 
             assertEquals("{\"kind\":\"synced\",\"number\":7}", sidecar.next().toString());
             assertEquals("session stock-1 of c s-1 1 3000", orders.kept.poll());
+            assertEquals("prepare " + TOPIC, orders.kept.poll());
             assertEquals("assign " + TOPIC + " 5", orders.kept.poll());
             assertEquals("release " + TOPIC + " 5 pulsar://b2:6650", orders.kept.poll());
             assertEquals("alive", orders.kept.poll());
@@ -283,6 +285,11 @@ class SidecarLinkTest {
         @Override
         public void alive() {
             kept.add("alive");
+        }
+
+        @Override
+        public void prepare(String topic) {
+            kept.add("prepare " + topic);
         }
 
         @Override
