@@ -153,7 +153,7 @@ def test_both_answer_with_the_addresses_of_the_listener_that_is_named(
     outside = world.stock.outside_urls(WITH_LISTENERS)
     for located in answers(world, path, "outside"):
         assert (located["brokerUrl"], located["brokerUrlTls"]) == outside, located
-    for located in (*answers(world, path), *answers(world, path, "inside")):
+    for located in (*answers(world, path), *answers(world, path, "internal")):
         assert located["brokerUrl"] == world.stock.url(WITH_LISTENERS), located
 
 

@@ -58,11 +58,11 @@ brokerDeduplicationEnabled=true
 nextgenSidecarSocket={socket}
 """
 )
-LISTENERS = """internalListenerName=inside
-advertisedListeners=inside:pulsar://127.0.0.1:{pulsar},outside:pulsar://localhost:{pulsar}\
+LISTENERS = """advertisedListeners=outside:pulsar://localhost:{pulsar}\
 ,outside:pulsar+ssl://localhost:{tls}
 """
-"""Clients from outside may come by TLS that somebody in front of the broker ends."""
+"""Beside ``internal``, the listener of every broker. Clients from outside may come by TLS that
+somebody in front of the broker ends."""
 
 TABLE = (
     "org.apache.pulsar.broker.loadbalance.extensions.channel"
