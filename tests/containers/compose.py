@@ -46,6 +46,7 @@ class Compose:
 
     def __init__(self, tool: list[str], project: str) -> None:
         self._command = [*tool, "--file", str(COMPOSE_FILE), "--project-name", project]
+        self._project = project
         self.started = 0.0
 
     def up(self) -> None:
@@ -58,16 +59,18 @@ class Compose:
 
     def inside(self, service: str, *command: str) -> str:
         """Return what a command in the service's container prints."""
-        return self.run("exec", "-T", service, *command)
+        return _engine("exec", self._container(service), *command)
 
     def described(self, service: str) -> dict[str, Any]:
         """Return what the engine says of the service's container."""
-        container = self.run("ps", "--quiet", "--all", service).strip()
-        answer = subprocess.run(
-            ["docker", "inspect", container], capture_output=True, timeout=30, check=True
-        )
-        (described,) = json.loads(answer.stdout)
+        (described,) = json.loads(_engine("inspect", self._container(service)))
         return dict(described)
+
+    def _container(self, service: str) -> str:
+        # The engine is asked: the older tool is a program in Python, which takes a second to start.
+        labels = {"project": self._project, "service": service, "oneoff": "False"}
+        filters = [f"--filter=label=com.docker.compose.{key}={labels[key]}" for key in labels]
+        return _engine("ps", "--quiet", "--all", *filters).strip()
 
     def operator_into(self, directory: Path) -> Operator:
         """Copy the operator's files to the host, as the compose file says how."""
@@ -100,6 +103,14 @@ class Compose:
 
     def _running(self) -> list[str]:
         return self.run("ps", "--services", "--filter", "status=running").split()
+
+
+def _engine(*arguments: str) -> str:
+    done = subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
 
 
 @dataclass(frozen=True, slots=True)
