@@ -60,9 +60,8 @@ def resolve_other(name):
     raise AssertionError(f"{name} has no other value")
 
 
-@pytest.mark.parametrize("name", DEFAULT_TEXTS)
-def test_every_setting_changes_what_is_resolved(name):
-    assert resolve_other(name) != DEFAULT_SETTINGS
+def test_every_setting_changes_what_is_resolved():
+    assert [name for name in DEFAULT_TEXTS if resolve_other(name) == DEFAULT_SETTINGS] == []
 
 
 @pytest.mark.parametrize(
@@ -103,10 +102,9 @@ def test_overrides_are_read_by_name(texts, expected):
     assert resolve(texts) == lenient(texts) == expected
 
 
-@pytest.mark.parametrize("name", DEFAULT_TEXTS)
 @pytest.mark.parametrize("text", ["", "many", "nan", "inf", "1e999", "0x10", "1_000", " 1"])
-def test_a_text_of_another_kind_is_refused_by_name(name, text):
-    assert problem({name: text}).startswith(name)
+def test_a_text_of_another_kind_is_refused_by_name(text):
+    assert [name for name in DEFAULT_TEXTS if not problem({name: text}).startswith(name)] == []
 
 
 @pytest.mark.parametrize(
