@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import statistics
 import tempfile
 import time
@@ -28,7 +30,7 @@ which nothing moves."""
 TAIL_S = 0.25
 """From the answer to a move until its effects are over."""
 
-PAUSE_S = 0.25
+PAUSE_S = 0.5
 GAP_MS_MAX = 20.0
 """A longer gap of a topic that was not moved counts as a disturbance."""
 
@@ -126,7 +128,12 @@ def report(
     gaps = [strike["gaps_ms"] for strike in result["strikes"]]
     of_still, of_moves = gaps[: len(still)], gaps[len(still) :]
     of_moved, of_others = of_moves[::2], of_moves[1::2]
-    again = [(each.moved, _connected_again(each, connected)) for each in moved]
+    # A producer that is late is of the last move before it.
+    begins = [each.begin_s for each in moved] + [math.inf]
+    again = [
+        (window.moved, {each.topic for each in connected if begin_s <= each.at_s < until_s})
+        for window, (begin_s, until_s) in zip(moved, itertools.pairwise(begins), strict=True)
+    ]
     others = sum(len(found - {topic}) for topic, found in again)
     return {
         "moves": len(moved),
@@ -144,10 +151,6 @@ def report(
         "first_failure": result["first_failure"],
         "examples": result["examples"],
     }
-
-
-def _connected_again(window: Window, connected: Sequence[Connected]) -> set[str]:
-    return {each.topic for each in connected if window.begin_s <= each.at_s <= window.end_s}
 
 
 def _above(windows: Sequence[Sequence[float]]) -> float:
