@@ -28,7 +28,7 @@ from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 if TYPE_CHECKING:
     from nextgen.client.client import Client
     from nextgen.migration.adoption.adoption import Adoption, OnProgress, Progress
-    from nextgen.migration.adoption.plan import Facts, Plan
+    from nextgen.migration.adoption.plan import Facts, OwnNamespace, Plan
     from nextgen.migration.adoption.stock_brokers import StockBrokers
     from nextgen.migration.adoption.stock_cluster import StockCluster
     from nextgen.migration.importer import ImportReport
@@ -148,10 +148,12 @@ def run(
                     print_error(f"{namespace.text}: {each.sentence}")
                 return None
             with _shown(json_output=json_output) as show:
+                opened.stock.left_out = facts.here.topics
                 report = await Importer(opened.client, _imported(show)).run(opened.stock)
                 _check(report)
                 handed = await opened.adoption(facts, rate, show).hand_over()
                 # Topics that were created since they were listed.
+                opened.stock.left_out = (await opened.here()).topics
                 again = await Importer(opened.client).run(opened.stock)
                 _check(again)
         return {
@@ -264,6 +266,11 @@ class _Sides:
         from nextgen.migration.adoption.survey import survey
 
         return await survey(self.namespace, self.client, self.stock, self.brokers)
+
+    async def here(self) -> OwnNamespace:
+        from nextgen.migration.adoption.own_side import OwnSide
+
+        return await OwnSide(self.client).namespace(self.namespace)
 
     def adoption(self, facts: Facts, rate: int, on_progress: OnProgress) -> Adoption:
         from nextgen.migration.adoption.adoption import Adoption

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from dataclasses import replace
 
 from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
@@ -26,6 +26,8 @@ class StockCluster:
         self, url: str, namespace: NamespaceName, *, headers: Mapping[str, str] | None = None
     ) -> None:
         self._namespace = namespace
+        self.left_out: Container[str] = ()
+        """Topics that are no records: they are here, and what they have is not compared."""
         self._admin = AdminRest(url, headers=headers)
         self._cluster = PulsarCluster(url, properties=False, schemas=False, headers=headers)
 
@@ -42,7 +44,7 @@ class StockCluster:
                 # Its messages are in BookKeeper, whatever brokers this cluster has besides.
                 kept[BROKER_KIND_PROPERTY] = BrokerKind.STOCK
                 yield replace(record, properties=kept)
-            else:
+            elif record.name not in self.left_out:
                 yield record
 
     async def namespace(self) -> PulsarNamespace | None:

@@ -135,6 +135,14 @@ def test_only_the_namespace_is_imported_without_the_property_that_hands_it_over(
     assert broker.tokens == {"Bearer secret"}
 
 
+def test_topics_that_are_here_are_left_out() -> None:
+    async def read(cluster: StockCluster) -> list[str]:
+        cluster.left_out = {EU: 2}
+        return [record.name async for record in cluster.records(Remarks())]
+
+    assert at(Broker(), read) == ["acme", ORDERS, f"{EU}2"]
+
+
 def test_the_brokers_and_their_settings_are_read() -> None:
     broker = Broker()
 
