@@ -20,7 +20,7 @@ from tests.support.callers.stock_load import (
     assert_stored_once_in_order,
 )
 from tests.support.stock.cluster import FOR_STOCK, NODE, RunningSidecar
-from tests.support.stock.meddler import Change, behind, once, with_fields, without
+from tests.support.stock.meddler import Change, behind, once, unchanged, with_fields, without
 from tests.support.stock.pair import (
     COMES_ABOUT_S,
     MEDDLED,
@@ -53,6 +53,18 @@ def topic(pair: Pair, client: pulsar.Client, request: pytest.FixtureRequest) -> 
     pair.system.create_topics([name])
     client.subscribe(name, "keeps", initial_position=InitialPosition.Earliest).close()
     return name
+
+
+@pytest.fixture(autouse=True)
+def healed(pair: Pair) -> Iterator[None]:
+    """Nothing that a test did, and nobody that it started, is there for the next one."""
+    yield
+    pair.meddler.up = pair.meddler.down = unchanged
+    while pair.others:
+        pair.others.pop().stop()
+    if pair.stock.sidecars[PLAIN].process.poll() is not None:
+        pair.stock.start_sidecar(PLAIN)
+        pair.stock.wait_commanded(PLAIN)
 
 
 @contextmanager
@@ -124,7 +136,7 @@ def test_a_plugin_that_sends_what_is_no_message_loses_its_session(
 
 def test_a_sidecar_that_sends_what_is_no_message_is_told_why(pair: Pair) -> None:
     with counted(pair.meddled, "refused"):
-        pair.meddler.down = once(behind("sync", b"no JSON\n"))
+        pair.meddler.down = once(behind("session", b"no JSON\n"))
         pair.meddler.break_off()
     pair.restore()
 
@@ -148,7 +160,7 @@ def test_a_second_sidecar_of_a_broker_waits_and_follows_the_first(
     pair: Pair, client: pulsar.Client, topic: str
 ) -> None:
     pair.place(topic, PLAIN)
-    second = pair.stock.start_another_sidecar(PLAIN, "stock-2-again")
+    second = pair.another_sidecar(PLAIN, "stock-2-again")
     with steady(client, topic) as load:
         load.wait_acknowledged(100)
         until(lambda: any("commands it" in each for each in second.reasons("second_sidecar")))
@@ -160,9 +172,6 @@ def test_a_second_sidecar_of_a_broker_waits_and_follows_the_first(
         pair.stock.sidecars[PLAIN].kill()
         until(lambda: "session is up" in second.log.read_text(errors="replace"))
         load.wait_acknowledged(100, timeout_s=COMES_ABOUT_S)
-    second.stop()
-    pair.stock.start_sidecar(PLAIN)
-    pair.stock.wait_commanded(PLAIN)
 
     assert load.outcome.failed == {}
     assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
@@ -176,14 +185,11 @@ def test_a_sidecar_with_the_node_id_of_another_takes_nothing_from_it(
     pair.place(topic, MEDDLED)
     pair.stock.sidecars[PLAIN].stop()
     voided = pair.meddled.log.read_text(errors="replace").count("its units are void")
-    thief = pair.stock.start_another_sidecar(PLAIN, NODE.format(MEDDLED))
+    thief = pair.another_sidecar(PLAIN, NODE.format(MEDDLED))
     with steady(client, topic) as load:
         load.wait_acknowledged(100)
         until(lambda: thief.faults("node_id_taken") > 0)
         load.wait_acknowledged(500)
-    thief.stop()
-    pair.stock.start_sidecar(PLAIN)
-    pair.stock.wait_commanded(PLAIN)
 
     assert len(thief.reasons("node_id_taken")) == 1
     assert "session is up" not in thief.log.read_text(errors="replace")
@@ -201,8 +207,6 @@ def test_a_session_that_a_later_one_replaced_is_refused(pair: Pair) -> None:
 
     answers = pair.greeted_as(PLAIN, [encode("hello", **hello), stale, mine])
 
-    pair.stock.start_sidecar(PLAIN)
-    pair.stock.wait_commanded(PLAIN)
     assert answers[-1]["kind"] == "bye"
     assert "session stale of stock-2" in answers[-1]["why"]
     assert pair.stock.logged(PLAIN, "session stale of stock-2") == 1

@@ -90,7 +90,7 @@ def test_a_partitioned_topic_that_pulsar_deletes_leaves_the_inventory(
     send_all(producer, numbered(9))
     producer.close()
 
-    pair.rest_of_pulsar("DELETE", f"{path_of(topic)}/partitions")
+    pair.rest_of_pulsar("DELETE", f"{path_of(topic)}/partitions?force=true")
 
     until(lambda: not pair.system.has_topic(topic), f"{topic} is still in the inventory")
 

@@ -107,10 +107,13 @@ class RunningSidecar(Running):
     http: str
 
     def faults(self, kind: str) -> int:
-        """Return how many faults of a kind it has counted."""
+        """Return how many faults of a kind it has counted, 0 while it starts."""
         wanted = f'nextgen_broker_stock_faults_total{{kind="{kind}"}} '
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=HTTP_S_MAX) as page:
-            lines = page.read().decode().splitlines()
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=HTTP_S_MAX) as page:
+                lines = page.read().decode().splitlines()
+        except urllib.error.URLError:
+            return 0
         (found,) = [line for line in lines if line.startswith(wanted)]
         return int(float(found.removeprefix(wanted)))
 

@@ -103,6 +103,7 @@ class Meddler:
                 plugin.connect(str(self._broker))
             except OSError:
                 sidecar.close()
+                plugin.close()
                 continue
             self._open += [sidecar, plugin]
             for source, target, change in (

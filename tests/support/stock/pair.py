@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,6 +36,13 @@ class Pair:
     system: PulsarSystem
     stock: StockCluster
     meddler: Meddler
+    others: list[RunningSidecar] = field(default_factory=list)
+    """Further sidecars that a test has started."""
+
+    def another_sidecar(self, number: int, node_id: str) -> RunningSidecar:
+        """Start one more sidecar of a broker, under any node id."""
+        self.others.append(self.stock.start_another_sidecar(number, node_id))
+        return self.others[-1]
 
     @property
     def meddled(self) -> RunningSidecar:
@@ -89,7 +96,8 @@ class Pair:
                     return json.loads(body) if body else None
             except urllib.error.HTTPError as error:
                 if error.code != 307:
-                    raise
+                    why = error.read().decode()
+                    raise AssertionError(f"{method} {url}: {error.code} {why}") from error
                 url = error.headers["Location"]
         raise AssertionError(f"redirected again and again, at last to {url}")
 
