@@ -41,7 +41,12 @@ final class Messages {
 
     /** Return a message, or fail if the line is none. */
     static JsonNode parse(String line) throws IOException {
-        JsonNode message = JSON.readTree(line);
+        JsonNode message;
+        try {
+            message = JSON.readTree(line);
+        } catch (JsonProcessingException e) {
+            throw new IOException("the sidecar sent no JSON: " + e.getOriginalMessage(), e);
+        }
         if (message == null || !message.isObject() || !message.path("kind").isTextual()) {
             throw new IOException("the sidecar sent what is no message");
         }
