@@ -260,12 +260,13 @@ def test_a_broker_that_confirms_nothing_loses_its_topics(
     pair.place(topic, MEDDLED)
     with steady(client, topic) as load:
         load.wait_acknowledged(100)
+        others = [f"{topic}-{number}" for number in range(6)]
+        pair.system.create_topics(others)
         with counted(pair.meddled, "unconfirmed"):
             pair.meddler.up = without("synced")
-            pair.system.create_topics([f"{topic}-next"])
-            # Any step of the session is to be confirmed: whichever broker gets this topic.
-            client.create_producer(f"{topic}-next")
-            pair.meddler.break_off()
+            # Some of them are assigned to this broker, and wait until its session is over.
+            for other in others:
+                client.create_producer(other).close()
         load.wait_acknowledged(100, timeout_s=COMES_ABOUT_S)
     pair.restore()
 
