@@ -126,7 +126,7 @@ async def _adopt(clusters: Clusters, namespace: str) -> Any:
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nextgen", "adopt", "run", namespace, "--json"),
-        *("--pulsar-admin", f"http://{clusters.stock.http(BROKERS[0])}"),
+        *("--pulsar-admin", f"http://{clusters.http(BROKERS[0])}"),
         env={**os.environ, "NEXTGEN_DATA_DIR": str(clusters.ours.cluster.data_dir)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
