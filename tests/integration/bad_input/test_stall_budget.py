@@ -54,9 +54,6 @@ NODES = {
     "manager": "cluster-manager-1",
     "broker": "broker-1",
 }
-OF_SIDECARS = "nextgen.v1.StockBrokerService"
-"""Its loop serves one operator's command and no client, and needs a stock broker to be started."""
-
 COSTLIEST = 4
 """Of the frames that are cheap to send, so many are sent again at the size limit.
 
@@ -269,5 +266,5 @@ async def test_no_pulsar_frame_of_any_size_stalls_grows_or_floods(
 async def test_every_service_of_the_contracts_is_measured() -> None:
     measured = {method.path.split("/")[1] for method in raw_calls.every_method()}
 
-    assert measured == raw_calls.service_names() - {OF_SIDECARS}
+    assert measured == raw_calls.service_names() - {raw_calls.OF_SIDECARS}
     assert {method.server for method in raw_calls.every_method()} == set(NODES)

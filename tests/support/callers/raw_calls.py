@@ -28,6 +28,9 @@ from protos.nextgen.v1 import topic_admin_pb2 as topic_admin_pb
 DEADLINE_S = 10
 ANSWERS_MAX = 4
 CALLS_MAX = 10
+OF_SIDECARS = "nextgen.v1.StockBrokerService"
+"""Served by sidecars alone, which need a stock broker to be started: no ``methods`` has it."""
+
 _LOST_STATUS = "Internal error from Core"
 _SIGNED_CPP_TYPES = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
 _CPP_TYPES_OF_32_BITS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
