@@ -80,21 +80,6 @@ def test_a_topic_that_is_deleted_leaves_both(pair: Pair, client: pulsar.Client, 
     assert topic not in pair.rest_of_pulsar("GET", path_of(BASE))
 
 
-def test_a_partitioned_topic_that_pulsar_deletes_leaves_the_inventory(
-    pair: Pair, client: pulsar.Client
-) -> None:
-    topic = f"{BASE}/partitioned"
-    pair.stock.admin("PUT", f"{path_of(topic)}/partitions", 3)
-    pair.system.create_topic(topic, partitions=3)
-    producer = client.create_producer(topic)
-    send_all(producer, numbered(9))
-    producer.close()
-
-    pair.rest_of_pulsar("DELETE", f"{path_of(topic)}/partitions?force=true")
-
-    until(lambda: not pair.system.has_topic(topic), f"{topic} is still in the inventory")
-
-
 def test_a_topic_that_is_deleted_while_it_is_open_nowhere_leaves_the_inventory(
     pair: Pair, client: pulsar.Client
 ) -> None:
