@@ -1,26 +1,20 @@
 .DEFAULT_GOAL := help
 VENV ?= .venv
-# Workers for tests of processes, which wait for half of their time.
+# Tests of processes wait for half of their time: with three at work two cores are busy.
 PROCESSES ?= 3
 # A file's tests share a cluster. In the order of the tree the long files come first, the short ones
 # of tests/unit last, and the workers end together.
 BALANCED := --dist loadfile --no-loadscope-reorder
-# What is run for each change: all tests but those of other targets, whose folders would be imported
-# by each worker only to be left out.
-EACH_CHANGE := -m "not containers and not chaos and not slow and not spark and not clients"
-OF_PROCESSES := tests/integration tests/e2e
-ELSEWHERE := tests/spark tests/chaos tests/containers tests/e2e/clients tests/e2e/stock
-IGNORED = $(addprefix --ignore=,$(1))
+# Folders whose tests are all for other targets: each worker would import them only to leave them out.
+ELSEWHERE := $(addprefix --ignore=tests/,spark chaos containers e2e/clients e2e/stock)
 BIN := $(VENV)/bin
-# Commands that share two cores: the first one's waiting is the others' time.
-BESIDE := $(BIN)/python scripts/beside.py
 # Only tests that tests/unstable.toml lists get a second attempt (ADR 0064).
 TESTED := $(BIN)/python -m tests.support.second_attempt
 export VENV
 # Processes that tests start import what the last one compiled, whatever a container image forbids.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-pipeline audit sbom demo demo-recording docs test processes-test rules-test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
+.PHONY: help setup setup-pipeline audit sbom demo demo-recording docs test nightly spark-test check lint observability-check protos lock bench up down fmt sim mutants chaos soak newest-python-test clients-test compose-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,13 +38,8 @@ down: setup ## Stop the cluster that `make up` started
 	@$(BIN)/nextgen down $(ARGS)
 
 test: setup-pipeline ## All tests but those of `make nightly` and those with a container engine; ARGS for pytest
-	@$(BESIDE) "$(MAKE) --no-print-directory processes-test" "$(MAKE) --no-print-directory rules-test spark-test"
-
-processes-test: setup ## The part of `make test` that starts processes: integration, end to end; ARGS for pytest
-	$(TESTED) -n $(PROCESSES) $(BALANCED) $(EACH_CHANGE) $(call IGNORED,$(ELSEWHERE)) $(OF_PROCESSES) $(ARGS)
-
-rules-test: setup ## The part of `make test` that does not: units, contracts, replays, simulations; ARGS for pytest
-	$(TESTED) -n 2 $(BALANCED) $(EACH_CHANGE) $(call IGNORED,$(ELSEWHERE) $(OF_PROCESSES)) $(ARGS)
+	$(TESTED) -n $(PROCESSES) $(BALANCED) $(ELSEWHERE) -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
+	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 tests/spark $(ARGS)
 
 spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
 	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 tests/spark $(ARGS)
