@@ -23,6 +23,7 @@ from tests.support.processes.kept_tasks import (
 KEPT_ELSEWHERE = {
     "attached_consumers": "test_consumers_stay_attached_after_the_task_that_renews_has_ended",
     "event_loop_lag": "test_measuring_goes_on_after_its_task_ended",
+    "idle_stock_units": "test_the_search_for_idle_topics_goes_on_after_its_task_ended",
     "layout_change": "test_a_task_that_fails_by_a_bug_begins_again",
     "log_rotation": "test_rotation_goes_on_after_its_task_ended",
     "mesh_dialer": "test_a_dialer_that_ended_dials_again",

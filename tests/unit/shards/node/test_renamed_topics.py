@@ -138,6 +138,7 @@ async def test_a_lookup_under_way_never_says_that_a_renamed_topic_is_absent(shar
     await asyncio.sleep(0.01)
 
     await rename(shard, topic, RENAMED)
+    await shard.start_broker("broker-1")
     (answer,) = await waiting
 
     assert (answer.rejection_code, answer.retryable) == ("NO_BROKER", True)

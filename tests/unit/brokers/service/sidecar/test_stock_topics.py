@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from brokers.domain.former_names import OldName
@@ -11,6 +13,9 @@ from brokers.service.sidecar import stock_topics as stock_topics_module
 from brokers.service.sidecar.stock_topics import StockTopics
 from brokers.service.topics.idle_units import IdleUnits
 from nextgen.kernel.limits.stream import PLUGIN_OBEYS_MS
+from nextgen.tasks.background import failures, keep
+from nextgen.tasks.timeouts import timeout
+from tests.support.processes.kept_tasks import break_kept, has_begun_again
 
 TOPIC = "persistent://acme/orders/eu"
 IDLE_MS = 60_000
@@ -98,6 +103,19 @@ async def test_use_begins_the_time_anew(world: World) -> None:
 
     assert await world.pass_time(IDLE_MS - 1) == []
     assert await world.pass_time(1) == [TOPIC]
+
+
+async def test_the_search_for_idle_topics_goes_on_after_its_task_ended(world: World) -> None:
+    searching = keep("idle_stock_units", world.search.run)
+    await asyncio.sleep(0)
+
+    broken = break_kept("idle_stock_units")
+
+    async with timeout(30):
+        while not has_begun_again("idle_stock_units", broken):
+            await asyncio.sleep(0.01)
+    searching.cancel()
+    failures.clear()
 
 
 def test_a_topic_that_is_not_assigned_is_disobeyed_after_some_time_and_again(world: World) -> None:
