@@ -104,6 +104,16 @@ def test_brokers_of_two_kinds_are_evened_out_apart() -> None:
     assert found.is_met
 
 
+def test_a_kind_without_room_sends_nothing_to_the_other_one() -> None:
+    """Though a broker of that one is far below its share, and has room."""
+    stock = [replace(each, kind="stock") for each in (burden("s", 90), burden("t", 10))]
+    burdens = [burden("a", 60), burden("b", 0, room=0), *stock]
+
+    found = plan(burdens, anywhere, moves_max=NO_END)
+
+    assert {(move.from_broker_id, move.to_broker_id) for move in found.moves} == {("s", "t")}
+
+
 def test_a_kind_with_one_broker_has_nothing_to_even_out() -> None:
     burdens = [burden("a", 5), burden("b", 5), replace(burden("s", 80), kind="stock")]
 
