@@ -87,9 +87,9 @@ class ForeignClosed:
     number: int
     closed: int
     kept: int
-    """They are this broker's by now, or are not open."""
+    """Topics that are assigned to this broker by now, or are not open."""
     failed: int
-    """They are open, and their owner could not be told."""
+    """Topics that stay open, because the plug-in could not tell their clients the owner."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class _Cluster(Protocol):
 
 
 class UncontestedLocator:
-    """See ``ManagerLocator``. ``urls`` and ``session_id`` are set by whoever knows them."""
+    """See ``ManagerLocator``. The sidecar sets ``urls`` and ``session_id``."""
 
     def __init__(
         self,

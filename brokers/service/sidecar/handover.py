@@ -56,7 +56,7 @@ class Handover:
             answers.put_nowait(None)
 
     def take(self, answer: OpenTopics | ForeignClosed) -> None:
-        """Take an answer of the plug-in. One that nobody waits for any more is dropped."""
+        """Take an answer of the plug-in; drop it if its request has ended."""
         if answers := self._answers.get(answer.number):
             answers.put_nowait(answer)
 

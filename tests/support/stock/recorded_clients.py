@@ -204,7 +204,7 @@ class _Job:
         self._reading.start()
 
     def until_event(self, name: str) -> None:
-        """Return when the job has told so."""
+        """Return when the job has printed this event."""
         _until(lambda: name in self._events, lambda: f"not {name}", PROGRESS_S_MAX)
 
     def stop(self) -> dict[str, Any]:

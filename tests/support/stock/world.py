@@ -85,7 +85,7 @@ def running_world(directory: Path) -> Iterator[World]:
             for number in numbers:
                 stock.wait_commanded(number)
         stock.hand_over(HANDED_OVER)
-        # A history is judged by all messages, whoever has acknowledged them.
+        # The history checker needs every message, also those that consumers have acknowledged.
         stock.admin("POST", f"namespaces/{HANDED_OVER}/retention", KEPT_FOR_EVER)
         system.create_namespace(HANDED_OVER, FOR_STOCK)
         system.create_namespace(EMBEDDED, {})

@@ -1,4 +1,4 @@
-"""The compose file with stock brokers: what its processes are told, they take, and fits together.
+"""The compose file with stock brokers: its processes accept their flags, and these fit together.
 
 That its images exist and start is seen only where an engine pulls them.
 """

@@ -1,4 +1,4 @@
-"""Questions of a handover, between whoever asks and a scripted plug-in."""
+"""Requests of a handover to a scripted plug-in, and their answers."""
 
 from __future__ import annotations
 
