@@ -18,6 +18,7 @@ at a time, so that it gets to the heartbeats.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 
@@ -127,7 +128,8 @@ class EvacuationTurns:
             if turn.done() and not turn.cancelled():
                 self.give_back(turn.result())
             else:
-                self._waiting.remove(place)
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(place)
                 self._grant()
             raise
 
@@ -145,6 +147,9 @@ class EvacuationTurns:
     def _grant(self) -> None:
         while self._waiting:
             units, turn = self._waiting[0]
+            if turn.cancelled():  # Its task has not run since.
+                self._waiting.popleft()
+                continue
             granted = self._allowed(units)
             if not granted:
                 return

@@ -218,3 +218,18 @@ async def test_who_gives_up_holds_up_nobody(turns: EvacuationTurns, *, is_grante
 async def test_units_that_nobody_took_are_not_given_back(turns: EvacuationTurns) -> None:
     with pytest.raises(AssertionError, match="nobody took"):
         turns.give_back(1)
+
+
+async def test_a_turn_that_was_just_cancelled_takes_nothing_from_the_next_one() -> None:
+    turns = EvacuationTurns(10)
+    assert await turns.take(10) == 10
+    cancelled, waiting = (asyncio.ensure_future(turns.take(5)) for _ in range(2))
+    await asyncio.sleep(0)
+
+    cancelled.cancel()
+    turns.give_back(10)
+
+    assert await waiting == 5
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert turns.units_in_flight == 5
