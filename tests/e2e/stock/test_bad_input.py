@@ -245,13 +245,15 @@ def test_a_broker_that_keeps_a_topic_is_noticed_and_none_beside_it_acknowledges(
             client.create_producer(topic).close()
         pair.restore()
         successor = client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
-        assert len(send_all(successor, numbered(10))) == 10
+        at = dict(zip(numbered(10), map(str, send_all(successor, numbered(10))), strict=True))
         load.wait_acknowledged(100, timeout_s=COMES_ABOUT_S)
 
     contents = stored(client, topic)
     assert load.outcome.failed == {}
     assert_stored_once_in_order(numbers(contents), load.outcome)
-    assert [each for each in contents if not each.isdecimal()] == numbered(10)
+    assert [each for each in contents if not each.isdecimal()] == numbered(10), (
+        f"acknowledged at {at}; {pair.ledgers(topic)}"
+    )
 
 
 def test_a_broker_that_confirms_nothing_loses_its_topics(

@@ -79,6 +79,10 @@ class Pair:
         (found,) = self.system.repeated_command("lookup", topic, "--fresh")
         return int(found["answers"][0]["broker_id"].rpartition("-")[2])
 
+    def ledgers(self, topic: str) -> Any:
+        """Return what Pulsar has noted of a topic's ledgers and cursors."""
+        return self.rest_of_pulsar("GET", topic.replace("://", "/") + "/internalStats")
+
     def rest(self, method: str, path: str) -> Any:
         """Call discovery's Admin REST and follow its redirects, as an admin library does."""
         return self._call(method, f"{self.system.http_url}/admin/v2/{path}")
