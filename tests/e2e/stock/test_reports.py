@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.support.callers.stock_client import numbered, send_all
 from tests.support.callers.stock_load import SEND_TIMEOUT_MS, SteadyProducer
-from tests.support.stock.pair import NAMESPACE, PLAIN, Pair, running_pair, until
+from tests.support.stock.pair import BROKERS, MEDDLED, NAMESPACE, PLAIN, Pair, running_pair, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
@@ -78,6 +79,50 @@ def test_a_topic_that_is_deleted_leaves_both(pair: Pair, client: pulsar.Client, 
 
     until(lambda: not pair.system.has_topic(topic), f"{topic} is still in the inventory")
     assert topic not in pair.rest_of_pulsar("GET", path_of(BASE))
+
+
+@pytest.mark.parametrize("by", ["pulsar", "discovery"])
+def test_a_partitioned_topic_is_operated_on_and_deleted_as_a_whole(
+    pair: Pair, client: pulsar.Client, by: str
+) -> None:
+    """Partition 0 is at another broker than the one that is asked."""
+    topic = f"{BASE}/whole-{by}"
+    path = path_of(topic)
+    call = pair.rest_of_pulsar if by == "pulsar" else pair.rest
+    pair.stock.admin("PUT", f"{path}/partitions", 3)
+    pair.system.command("topics", "create", topic, "--partitions", "3")
+    pair.place(f"{topic}-partition-0", PLAIN)
+    pair.place(f"{topic}-partition-1", MEDDLED)
+    producer = client.create_producer(topic)
+    send_all(producer, numbered(6))
+    client.subscribe(topic, "some").close()
+
+    assert call("GET", f"{path}/subscriptions") == ["some"]
+    stats = call("GET", f"{path}/partitioned-stats")
+    assert stats["metadata"]["partitions"] == 3
+    assert set(stats["subscriptions"]) == {"some"}
+    call("PUT", f"{path}/unload")
+    send_all(producer, numbered(3))
+    producer.close()
+
+    call("DELETE", f"{path}/partitions?force=true")
+
+    until(lambda: not pair.system.has_topic(topic), f"{topic} is still in the inventory")
+    assert not pair.rest_of_pulsar("GET", f"{path_of(BASE)}/partitioned")
+    assert not [each for each in pair.rest_of_pulsar("GET", path_of(BASE)) if topic in each]
+
+
+def test_the_name_of_a_topic_with_partitions_does_not_become_a_topic(
+    pair: Pair, client: pulsar.Client
+) -> None:
+    """Of one that was created in Pulsar alone."""
+    topic = f"{BASE}/unknown"
+    path = path_of(topic)
+    pair.stock.admin("PUT", f"{path}/partitions", 2)
+    for number in BROKERS:
+        with pytest.raises(urllib.error.HTTPError):
+            pair.stock.lookup(number, path)
+    assert not pair.system.has_topic(topic)
 
 
 def test_a_topic_that_is_deleted_while_it_is_open_nowhere_leaves_the_inventory(

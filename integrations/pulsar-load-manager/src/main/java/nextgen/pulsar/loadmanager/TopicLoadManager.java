@@ -47,6 +47,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private final TopicUses uses = new TopicUses();
     private final AbsentTopics absent = new AbsentTopics(this::canBeOpened);
     private final DeletedTopics deleted = new DeletedTopics(this::reportsEndOf, this::existsInPulsar);
+    private final PartitionedNames partitioned = new PartitionedNames(this::partitionsInPulsar);
     private PulsarService pulsar;
     private Release release;
     private SheddingExclusions shedding;
@@ -119,12 +120,12 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
             Optional<ServiceUnitId> topic, ServiceUnitId bundle, LookupOptions options) {
         if (topic.isPresent() && topic.get() instanceof TopicName name) {
             return isHandedOver(name.getNamespaceObject()).thenCompose(byTopic -> byTopic
-                    ? locate(name.toString())
+                    ? locate(name)
                     : super.assign(topic, bundle, options));
         }
         return isHandedOver(bundle.getNamespaceObject()).thenCompose(byTopic -> byTopic
                 // Nobody owns a bundle of it; whoever is asked can answer for the namespace.
-                ? getBrokerRegistry().lookupAsync(getBrokerRegistry().getBrokerId())
+                ? here()
                 : super.assign(topic, bundle, options));
     }
 
@@ -133,7 +134,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
             Optional<ServiceUnitId> topic, ServiceUnitId bundle) {
         if (topic.isPresent() && topic.get() instanceof TopicName name) {
             return isHandedOver(name.getNamespaceObject()).thenCompose(byTopic -> byTopic
-                    ? CompletableFuture.completedFuture(assignments.owns(name.toString()))
+                    ? partitioned.isAnsweredBy(assignments::owns, name)
                     : super.checkOwnershipAsync(topic, bundle));
         }
         return isHandedOver(bundle.getNamespaceObject()).thenCompose(byTopic -> byTopic
@@ -241,21 +242,28 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         return properties != null && BY_TOPIC.equals(properties.get(PROPERTY));
     }
 
-    private CompletableFuture<Optional<BrokerLookupData>> locate(String topic) {
-        if (assignments.owns(topic)) {
-            return getBrokerRegistry().lookupAsync(getBrokerRegistry().getBrokerId());
+    private CompletableFuture<Optional<BrokerLookupData>> locate(TopicName topic) {
+        if (assignments.owns(topic.toString())) {
+            return here();
         }
         SidecarLink link = sidecar;
         if (link == null) {
             return CompletableFuture.failedFuture(notYet(topic, "no sidecar yet"));
         }
-        return link.lookUp(topic).thenCompose(located -> lookupDataOf(located.urls()))
+        // The cluster may not know that the topic has partitions, and would create one of its name.
+        return partitioned.answering(topic).thenApply(TopicName::toString)
+                .thenCompose(answering -> assignments.owns(answering) ? here()
+                        : link.lookUp(answering).thenCompose(at -> lookupDataOf(at.urls())))
                 .exceptionallyCompose(error -> CompletableFuture.failedFuture(
                         notYet(topic, FutureUtil.unwrapCompletionException(error).getMessage())));
     }
 
+    private CompletableFuture<Optional<BrokerLookupData>> here() {
+        return getBrokerRegistry().lookupAsync(getBrokerRegistry().getBrokerId());
+    }
+
     /** The one exception that Pulsar answers so that every client repeats its lookup. */
-    private static IllegalStateException notYet(String topic, String why) {
+    private static IllegalStateException notYet(TopicName topic, String why) {
         return new IllegalStateException("topic " + topic + " is not located: " + why);
     }
 
@@ -363,7 +371,13 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
 
     /** Return whether this broker reports the end of a topic: its owner does, and Pulsar's leader. */
     private boolean reportsEndOf(String topic) {
-        return assignments.owns(topic) || getLeaderElectionService().isLeader();
+        return PartitionedNames.mayBeAnsweredBy(assignments::owns, TopicName.get(topic))
+                || getLeaderElectionService().isLeader();
+    }
+
+    private CompletableFuture<Integer> partitionsInPulsar(TopicName topic) {
+        return pulsar.getBrokerService().fetchPartitionedTopicMetadataAsync(topic)
+                .thenApply(metadata -> metadata.partitions);
     }
 
     private CompletableFuture<Boolean> existsInPulsar(String text) {
