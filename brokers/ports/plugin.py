@@ -141,6 +141,8 @@ class PluginFault(StrEnum):
     """Nobody listens at the socket: the broker does not run, or has no plug-in."""
     SECOND_SIDECAR = "second_sidecar"
     """Another sidecar commands the broker."""
+    OTHER_USER = "other_user"
+    """A process of another user listens at the socket."""
     OTHER_PROTOCOL = "other_protocol"
     """Plug-in and sidecar are of different releases."""
     OTHER_RELEASE = "other_release"

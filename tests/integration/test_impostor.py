@@ -13,18 +13,19 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from aiohttp import ClientSession
 
 from nextgen.cli.local.cluster import child_environment
 from nextgen.cli.local.plan import ClusterPlan, NodePlan, make_plan_on_free_ports
 from nextgen.client import Client
-from nextgen.client.transport.node_calls import NODE_CALLS
-from nextgen.runtime.security.cluster_secret import make_cluster_secret
+from nextgen.client.transport.node_calls import NODE_CALLS, OPEN_CALLS
+from nextgen.runtime.security.cluster_secret import SECRET_FILE, make_cluster_secret
 from nextgen.tasks.groups import TaskGroup
 from nextgen.tasks.timeouts import timeout
 from protos.nextgen.v1 import broker_service_pb2 as wire
 from protos.nextgen.v1.broker_service_pb2_grpc import BrokerSessionServiceStub
 from protos.nextgen.v1.events_pb2 import BrokerEndpoints
-from tests.support.callers.raw_calls import OF_SIDECARS, call, methods
+from tests.support.callers.raw_calls import OF_SIDECARS, call, methods, methods_of_sidecars
 from tests.support.processes.local_cluster import MINIMAL, LocalCluster
 
 TOPICS = [f"persistent://acme/orders/t-{number}" for number in range(12)]
@@ -171,17 +172,31 @@ async def test_an_impostor_broker_gets_no_session_and_no_topic(tmp_path: Path):
     assert "a call came without proof of the cluster secret" in log
 
 
-@pytest.mark.parametrize("secret", [None, b"a secret that is another one"])
-async def test_a_broker_without_the_secret_ends_and_says_why(tmp_path: Path, secret: bytes | None):
+def broker_command(cluster: LocalCluster, node: NodePlan, *flags: str) -> list[str]:
+    """Return the command of one more broker, at the addresses of ``node``."""
+    command = [sys.executable, "-m", "brokers", "--node-id", "broker-2", "--cluster-id", "test"]
+    command += ["--cluster-managers", cluster.plan.manager_endpoints]
+    return [*command, "--listen", node.grpc, "--http-listen", node.http, *flags]
+
+
+@pytest.mark.parametrize(
+    ("secret", "is_sidecar"),
+    [
+        (None, False),
+        (b"a secret that is another one", False),
+        (b"a secret that is a third one", True),
+    ],
+)
+async def test_a_broker_without_the_secret_ends_and_says_why(
+    tmp_path: Path, secret: bytes | None, is_sidecar: bool
+):
     async with cluster_of(ClusterPlan, tmp_path) as cluster:
-        command = [sys.executable, "-m", "brokers", "--node-id", "broker-2", "--cluster-id", "test"]
-        command += ["--cluster-managers", cluster.plan.manager_endpoints]
-        free = make_plan_on_free_ports(MINIMAL).node("broker-1")
-        command += ["--listen", free.grpc, "--http-listen", free.http]
+        flags = ["--sidecar", str(tmp_path / "nobody.sock")] if is_sidecar else []
         if secret is not None:
             file = tmp_path / "another.secret"
             file.write_bytes(secret)
-            command += ["--cluster-secret-file", str(file)]
+            flags += [FLAG, str(file)]
+        command = broker_command(cluster, make_plan_on_free_ports(MINIMAL).node("broker-1"), *flags)
         ended = await asyncio.to_thread(
             subprocess.run,
             command,
@@ -211,6 +226,43 @@ async def test_every_process_refuses_what_is_for_nodes_to_a_stranger(tmp_path: P
     of_nodes = {path for path in NODE_CALLS if path.split("/")[1] != OF_SIDECARS}
     assert {method.path for method in asked} == of_nodes
     assert set(outcomes.values()) == {("UNAUTHENTICATED", "UNAUTHENTICATED")}, outcomes
+
+
+async def test_a_sidecar_refuses_what_is_for_nodes_to_a_stranger(tmp_path: Path):
+    """Whether a stock broker runs or not: what moves topics, and what is told of its broker."""
+    async with cluster_of(ClusterPlan, tmp_path) as cluster:
+        node = make_plan_on_free_ports(MINIMAL).node("broker-1")
+        secret = cluster.data_dir / SECRET_FILE
+        flags = ("--sidecar", str(tmp_path / "nobody.sock"), FLAG, str(secret))
+        command = broker_command(cluster, node, *flags)
+        sidecar = subprocess.Popen(command, env=child_environment(lifeline=False))
+        try:
+            outcomes = await asked_of_strangers(node.grpc)
+            pages = [await status_of(node.http, page) for page in ("livez", "metrics", "status")]
+        finally:
+            sidecar.terminate()
+            await asyncio.to_thread(sidecar.wait, ENDS_S_MAX)
+
+    assert {path for path in outcomes if path.split("/")[1] == OF_SIDECARS}
+    assert set(outcomes.values()) == {("UNAUTHENTICATED", "UNAUTHENTICATED")}, outcomes
+    assert pages == [200, 200, 404]
+
+
+async def asked_of_strangers(endpoint: str) -> dict[str, tuple[str, str]]:
+    """Return how a sidecar answers each call that is for nodes, once it has started."""
+    outcomes = {}
+    async with grpc.aio.insecure_channel(endpoint) as channel, timeout(ENDS_S_MAX):
+        await channel.channel_ready()
+        for method in methods_of_sidecars():
+            if method.path not in OPEN_CALLS:
+                outcome = await call(channel, method, b"")
+                outcomes[method.path] = (outcome.status, outcome.reason)
+    return outcomes
+
+
+async def status_of(endpoint: str, page: str) -> int:
+    async with ClientSession() as http, http.get(f"http://{endpoint}/{page}") as answer:
+        return answer.status
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Connects to a plug-in by its Unix socket. Who may open the file may command the broker."""
+"""Connects to a plug-in by its Unix socket. Both sides refuse a process of another user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from brokers.adapters.plugin import messages
+from brokers.adapters.plugin import messages, peer_user
 from brokers.domain.holding import Assignment, Release
 from brokers.ports.plugin import (
     FromPlugin,
@@ -59,6 +59,7 @@ class SocketPluginDialer:
             self._path, limit=PLUGIN_LINE_BYTES_MAX - 1
         )
         try:
+            self._check_user(writer)
             writer.write(self._hello)
             async with timeout(PLUGIN_SILENCE_MS_MAX / 1_000):
                 greeting = messages.greeting_of(await _line(reader))
@@ -66,6 +67,20 @@ class SocketPluginDialer:
             writer.close()
             raise
         return SocketPlugin(greeting, reader, writer)
+
+    def _check_user(self, writer: asyncio.StreamWriter) -> None:
+        """Check that nobody has put a socket of their own in the place of the broker's.
+
+        Raises:
+            PluginLost: Somebody has.
+        """
+        user = peer_user.user_of_peer(writer.get_extra_info("socket"))
+        if not peer_user.is_trusted(user):
+            raise PluginLost(
+                f"{self._path}: a process of user {user} listens there, the broker and its sidecar "
+                "run as one user",
+                PluginFault.OTHER_USER,
+            )
 
 
 class SocketPlugin:

@@ -4,8 +4,12 @@ topic two owners that acknowledge."""
 from __future__ import annotations
 
 import json
+import os
+import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -30,6 +34,8 @@ from tests.support.stock.pair import (
     running_pair,
     until,
 )
+
+STRANGER = 65_534
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
@@ -154,6 +160,36 @@ def test_fields_of_a_later_release_change_nothing(
     pair.restore()
 
     assert stored(client, topic) == numbered(10)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+def test_a_process_of_another_user_may_not_command_a_broker(pair: Pair) -> None:
+    """The file keeps it out. Where somebody has opened that, the plug-in knows whose process it is;
+    that it refuses before it looks whether it is commanded already."""
+    path = pair.stock.socket(PLAIN)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.parent.chmod(0o711)
+    assert "Permission denied" in heard_as(STRANGER, path)
+    path.chmod(0o666)
+    bye = json.loads(heard_as(STRANGER, path))
+    assert bye["kind"] == "bye"
+    assert "may not command" in bye["why"]
+    assert json.loads(heard_as(os.geteuid(), path))["kind"] == "busy"
+    path.chmod(0o600)
+
+
+def heard_as(user: int, path: Path) -> str:
+    """Return all that a process of a user hears at a socket, or why it hears nothing."""
+    program = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])"
+    result = subprocess.run(
+        ["/usr/bin/python3", "-c", f"{program}; print(s.makefile().read())", str(path)],
+        user=user,
+        capture_output=True,
+        text=True,
+        timeout=COMES_ABOUT_S,
+        check=False,
+    )
+    return result.stdout + result.stderr
 
 
 def test_a_second_sidecar_of_a_broker_waits_and_follows_the_first(

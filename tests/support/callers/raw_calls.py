@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import grpc
@@ -23,13 +24,14 @@ from protos.nextgen.v1 import discovery_service_pb2 as discovery_pb
 from protos.nextgen.v1 import errors_pb2 as errors_pb
 from protos.nextgen.v1 import peer_service_pb2 as peer_pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
+from protos.nextgen.v1 import stock_broker_pb2 as stock_broker_pb
 from protos.nextgen.v1 import topic_admin_pb2 as topic_admin_pb
 
 DEADLINE_S = 10
 ANSWERS_MAX = 4
 CALLS_MAX = 10
 OF_SIDECARS = "nextgen.v1.StockBrokerService"
-"""Served by sidecars alone, which need a stock broker to be started: no ``methods`` has it."""
+"""Served by sidecars alone, which no cluster of ours has by itself: see ``methods_of_sidecars``."""
 
 _LOST_STATUS = "Internal error from Core"
 _SIGNED_CPP_TYPES = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
@@ -74,19 +76,36 @@ class Outcome:
         return self.error.reason if self.error is not None else ""
 
 
+def _each(_name: str) -> bool:
+    return True
+
+
 def methods() -> list[Method]:
     """Return every method that this release serves, from the contracts themselves."""
-    served = (
+    return _served(
         ("discovery", discovery_pb, "DiscoveryService", lambda name: not name.startswith("Watch")),
-        ("shard", shard_pb, "ShardService", lambda name: True),
-        ("shard", broker_pb, "BrokerSessionService", lambda name: True),
-        ("manager", cluster_pb, "ClusterService", lambda name: True),
+        ("shard", shard_pb, "ShardService", _each),
+        ("shard", broker_pb, "BrokerSessionService", _each),
+        ("manager", cluster_pb, "ClusterService", _each),
         ("manager", shard_pb, "ShardService", lambda name: name == "ReadEvents"),
-        ("broker", broker_pb, "BrokerService", lambda name: True),
-        ("broker", topic_admin_pb, "TopicAdmin", lambda name: True),
+        ("broker", broker_pb, "BrokerService", _each),
+        ("broker", topic_admin_pb, "TopicAdmin", _each),
     )
+
+
+def methods_of_sidecars() -> list[Method]:
+    """Return every method that the sidecar of a stock broker serves."""
+    return _served(
+        ("sidecar", broker_pb, "BrokerService", _each),
+        ("sidecar", topic_admin_pb, "TopicAdmin", _each),
+        ("sidecar", stock_broker_pb, OF_SIDECARS.rpartition(".")[2], _each),
+    )
+
+
+def _served(*services: tuple[str, ModuleType, str, Callable[[str], bool]]) -> list[Method]:
+    """``services``: the kind of process, where its service is, its name, which methods it has."""
     found = []
-    for server, module, service_name, is_served in served:
+    for server, module, service_name, is_served in services:
         service = module.DESCRIPTOR.services_by_name[service_name]
         for method in filter(lambda method: is_served(method.name), service.methods):
             if method.client_streaming:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from brokers.adapters.plugin import peer_user
 from brokers.adapters.plugin.messages import PROTOCOL, encode
 from brokers.adapters.plugin.socket_plugin import SocketPluginDialer
 from brokers.ports.plugin import LookupRequest, PluginConnection, PluginFault, PluginLost
@@ -18,6 +20,7 @@ from brokers.service.sidecar.plugin_faults import PluginFaults
 from nextgen.kernel.limits.stream import PLUGIN_LINE_BYTES_MAX, PLUGIN_UNSENT_BYTES_MAX
 from nextgen.tasks.timeouts import timeout
 
+STRANGER = 65_534
 HELLO = encode(
     "hello",
     protocol=PROTOCOL,
@@ -125,6 +128,23 @@ async def test_a_sidecar_waits_until_its_broker_runs(path: Path) -> None:
         plugin.close()
 
     assert set(faults.counts) == {PluginFault.UNREACHABLE}
+
+
+async def test_a_listener_of_another_user_is_told_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = iter([STRANGER])
+    monkeypatch.setattr(peer_user, "user_of_peer", lambda _socket: next(users, os.geteuid()))
+    broker, faults = Broker(), PluginFaults(lambda: 0)
+    async with broker.listening(path), timeout(10):
+        plugin = await dialer(path, faults).connect()
+        refused, _writer = broker.connected.get_nowait()
+        # Its own greeting may have met a connection that was closed already.
+        with suppress(OSError):
+            assert await refused.read() == b""
+        plugin.close()
+
+    assert faults.counts == {PluginFault.OTHER_USER: 1}
 
 
 async def test_the_end_of_the_broker_ends_the_connection(path: Path) -> None:

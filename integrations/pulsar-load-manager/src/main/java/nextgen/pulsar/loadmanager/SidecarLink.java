@@ -12,22 +12,27 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.nio.file.attribute.UserPrincipal;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BiPredicate;
 import java.util.function.Supplier;
+import jdk.net.ExtendedSocketOptions;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
  * The socket on which one sidecar commands this broker.
  *
- * <p>The file is readable for this user only: whoever may open it may command the broker. While one
- * sidecar is connected, another one is turned away. Its messages go to {@link Orders}, in order.
+ * <p>Only this user and root may command the broker: the file is for this user alone, and each
+ * connection is asked whose it is. While one sidecar is connected, another one is turned away. Its
+ * messages go to {@link Orders}, in order.
  */
 final class SidecarLink implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SidecarLink.class);
@@ -38,31 +43,40 @@ final class SidecarLink implements AutoCloseable {
     private static final long TTL_MS_MAX = 600_000;
     private static final int SHOWN_CHARACTERS_MAX = 80;
     private static final String NO_MORE = "";
+    /** The name of root, and what it is called where nobody has a name. */
+    private static final Set<String> ROOT = Set.of("root", "0");
 
     private final Path path;
     private final Orders orders;
     private final Supplier<ObjectNode> greeting;
     private final long greetingTimeoutMs;
+    private final BiPredicate<UserPrincipal, UserPrincipal> mayCommand;
     private final ServerSocketChannel server;
+    private final UserPrincipal own;
     private final Map<Long, CompletableFuture<Located>> lookups = new ConcurrentHashMap<>();
     private final AtomicLong lastLookup = new AtomicLong();
     private volatile Connection connected;
     private volatile boolean closed;
+    private boolean hasRefusedUsers;
 
     SidecarLink(Path path, Orders orders, Supplier<ObjectNode> greeting) throws IOException {
-        this(path, orders, greeting, GREETING_TIMEOUT_MS);
+        this(path, orders, greeting, GREETING_TIMEOUT_MS, SidecarLink::isOwnOrRoot);
     }
 
-    SidecarLink(Path path, Orders orders, Supplier<ObjectNode> greeting, long greetingTimeoutMs)
-            throws IOException {
+    /** {@code mayCommand}: whether the first user may command a broker of the second one. */
+    SidecarLink(Path path, Orders orders, Supplier<ObjectNode> greeting, long greetingTimeoutMs,
+            BiPredicate<UserPrincipal, UserPrincipal> mayCommand) throws IOException {
         this.greetingTimeoutMs = greetingTimeoutMs;
+        this.mayCommand = mayCommand;
         this.path = path;
         this.orders = orders;
         this.greeting = greeting;
         Files.deleteIfExists(path);
         server = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
         server.bind(UnixDomainSocketAddress.of(path));
+        // Until here it has the permissions of any file: who is quick may connect.
         Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-------"));
+        own = Files.getOwner(path);
         daemon("nextgen-accept", this::accept);
     }
 
@@ -105,7 +119,10 @@ final class SidecarLink implements AutoCloseable {
             try {
                 SocketChannel channel = server.accept();
                 Connection present = connected;
-                if (present == null) {
+                UserPrincipal user = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();
+                if (!mayCommand.test(user, own)) {
+                    refuse(channel, user);
+                } else if (present == null) {
                     connected = new Connection(channel);
                     connected.begin();
                 } else {
@@ -116,6 +133,29 @@ final class SidecarLink implements AutoCloseable {
                     LOG.warn("a sidecar could not be accepted: {}", e.toString());
                 }
             }
+        }
+    }
+
+    /** Close the connection of a process of another user. It repeats itself, this logs it once. */
+    private void refuse(SocketChannel stranger, UserPrincipal user) throws IOException {
+        String why = "a process of user " + user.getName() + " may not command a broker of user "
+                + own.getName();
+        if (!hasRefusedUsers) {
+            hasRefusedUsers = true;
+            LOG.warn("{}: it is refused", why);
+        }
+        sendLast(stranger, Messages.message("bye").put("why", why));
+    }
+
+    private static boolean isOwnOrRoot(UserPrincipal user, UserPrincipal own) {
+        return user.equals(own) || ROOT.contains(user.getName());
+    }
+
+    /** Send one message to who is not connected, and close. */
+    private static void sendLast(SocketChannel channel, ObjectNode message) throws IOException {
+        try (channel) {
+            channel.write(ByteBuffer.wrap(
+                    Messages.line(message).getBytes(StandardCharsets.UTF_8)));
         }
     }
 
@@ -161,9 +201,7 @@ final class SidecarLink implements AutoCloseable {
                 LOG.warn("another sidecar wants to command this broker and is turned away, "
                         + "commanding: {}", sidecar);
             }
-            another.write(ByteBuffer.wrap(Messages.line(Messages.message("busy")
-                    .put("sidecar", sidecar)).getBytes(StandardCharsets.UTF_8)));
-            another.close();
+            sendLast(another, Messages.message("busy").put("sidecar", sidecar));
         }
 
         private boolean send(ObjectNode message) {

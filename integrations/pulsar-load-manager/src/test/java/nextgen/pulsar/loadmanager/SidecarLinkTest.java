@@ -18,12 +18,14 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.nio.file.attribute.UserPrincipal;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BiPredicate;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -48,9 +50,14 @@ class SidecarLinkTest {
     }
 
     private void listen(long greetingTimeoutMs) throws IOException {
+        listen(greetingTimeoutMs, (user, own) -> user.equals(own));
+    }
+
+    private void listen(long greetingTimeoutMs,
+            BiPredicate<UserPrincipal, UserPrincipal> mayCommand) throws IOException {
         link = new SidecarLink(socket(), orders,
                 () -> Messages.message("hello").put("broker", "b1:8080").put("urls", "pulsar://b1:6650"),
-                greetingTimeoutMs);
+                greetingTimeoutMs, mayCommand);
     }
 
     @AfterEach
@@ -62,6 +69,21 @@ class SidecarLinkTest {
     void onlyThisUserMayOpenTheSocket() throws IOException {
         assertEquals("rw-------", PosixFilePermissions.toString(
                 Files.getPosixFilePermissions(socket())));
+    }
+
+    @Test
+    void aProcessOfAUserWhoMayNotCommandIsRefusedAndHeardNoFurther() throws Exception {
+        link.close();
+        listen(60_000, (user, own) -> false);
+        try (Sidecar stranger = new Sidecar()) {
+            JsonNode bye = stranger.next();
+
+            assertEquals("bye", bye.get("kind").asText());
+            assertTrue(bye.get("why").asText().contains("may not command"), bye.toString());
+            assertNull(stranger.next());
+        }
+        assertFalse(link.isConnected());
+        assertTrue(orders.kept.isEmpty());
     }
 
     @Test
