@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import ssl
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 import aiohttp
 
@@ -24,24 +25,53 @@ REQUEST_TIMEOUT_S = 60.0
 _HEADERS = {"Content-Type": "application/json"}
 """A change without a body is refused without it (415)."""
 
+REDIRECTS_MAX = 5
+"""Brokers that an answer may come from: each redirects to the one that has the namespace."""
+
+_REASON_CHARACTERS_MAX = 200
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 _DONE = frozenset({200, 204})
 _GONE = frozenset({404, 409, 412})
+_REDIRECTED = frozenset({301, 302, 307, 308})
+"""Pulsar's own is 307; others come from what stands before its brokers."""
+
+_REDIRECTS = frozenset({("http", "http"), ("http", "https"), ("https", "https")})
+"""From which scheme to which: a token that was sent by TLS is not sent without."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminAccess:
+    """How a cluster lets one in to its Admin REST."""
+
+    token: str = field(default="", repr=False)
+    """Proves a role of the cluster; empty: none is sent."""
+    tls: ssl.SSLContext | None = None
+    """Which authorities are trusted; None: the machine's."""
+
+
+OPEN = AdminAccess()
+"""Of a cluster that asks for nothing."""
 
 
 class AdminRest:
     """The Admin REST at ``url``, such as ``http://broker:8080``. Close it.
 
-    ``headers`` go with each request: an ``Authorization``, if the cluster wants one.
+    Redirects to other brokers of the cluster are followed with the token, as Pulsar's own client
+    does, but never from HTTPS to HTTP. No error has the token in its text.
     """
 
-    def __init__(self, url: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, access: AdminAccess = OPEN) -> None:
         self._admin = f"{url.rstrip('/')}/admin/v2"
+        self._token = access.token
+        self._headers = dict(_HEADERS)
+        if access.token:
+            self._headers["Authorization"] = f"Bearer {access.token}"
         self._requests = asyncio.Semaphore(SOURCE_REQUESTS_MAX)
         self._session = aiohttp.ClientSession(
-            headers=headers,
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S),
-            connector=aiohttp.TCPConnector(limit=SOURCE_REQUESTS_MAX),
+            connector=aiohttp.TCPConnector(
+                limit=SOURCE_REQUESTS_MAX, ssl=True if access.tls is None else access.tls
+            ),
         )
 
     async def close(self) -> None:
@@ -75,18 +105,56 @@ class AdminRest:
                 if attempt:
                     await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
                 try:
-                    async with self._session.request(method, url, headers=_HEADERS) as answer:
-                        content = await _bounded(answer)
-                        status = answer.status
+                    status, content = await self._answer(method, url)
+                except aiohttp.ClientConnectorCertificateError as error:
+                    why = error.certificate_error
+                    raise SourceFailed(f"the certificate of {url} is not trusted: {why}") from error
                 except (aiohttp.ClientError, TimeoutError) as error:
                     problem = str(error) or type(error).__name__
                     continue
                 if status in _GONE or status in _DONE:
                     return status, content
-                problem = f"HTTP {status} {content[:200]!r}"
+                if status in (401, 403):
+                    raise SourceFailed(self._not_let_in(status, content, f"{method} {url}"))
+                problem = f"HTTP {status} {self._shown(content)}"
                 if status not in _PASSING:
                     break
         raise SourceFailed(f"{url} does not answer: {problem}")
+
+    async def _answer(self, method: str, url: str) -> tuple[int, bytes]:
+        """Return status and content of one request, from whichever broker it is for."""
+        for _ in range(REDIRECTS_MAX):
+            # aiohttp would leave the token out on the way to another broker.
+            async with self._session.request(
+                method, url, headers=self._headers, allow_redirects=False
+            ) as answer:
+                content = await _bounded(answer)
+                if answer.status not in _REDIRECTED:
+                    return answer.status, content
+                url = self._redirected(url, answer.headers.get("Location", ""))
+        raise SourceFailed(f"{url} redirects again and again")
+
+    def _redirected(self, url: str, location: str) -> str:
+        following = urljoin(url, location)
+        if (urlsplit(url).scheme, urlsplit(following).scheme) not in _REDIRECTS:
+            raise SourceFailed(f"{url} redirects to {following}, which is not followed")
+        return following
+
+    def _not_let_in(self, status: int, content: bytes, request: str) -> str:
+        if status == 403:
+            what = "the role is not permitted to" if self._token else "nobody without a token may"
+        elif self._token:
+            what = "the token is not accepted for"
+        else:
+            what = "Pulsar asks for a token for"
+        return f"{what} {request} (HTTP {status} {self._shown(content)})"
+
+    def _shown(self, content: bytes) -> str:
+        """Return the beginning of an answer for people, without the token if it repeats that."""
+        text = content.decode("utf-8", "replace")
+        if self._token:
+            text = text.replace(self._token, "...")
+        return repr(text[:_REASON_CHARACTERS_MAX])
 
 
 def part(name: str) -> str:

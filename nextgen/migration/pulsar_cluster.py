@@ -27,7 +27,7 @@ from nextgen.kernel.input.json_fields import as_text
 from nextgen.kernel.limits.bulk import SOURCE_REQUESTS_MAX
 from nextgen.kernel.routing.names import Domain, InvalidName, parse_topic
 from nextgen.kernel.routing.shadows import SHADOW_SOURCE_PROPERTY
-from nextgen.migration.admin_rest import AdminRest, part, path_of
+from nextgen.migration.admin_rest import OPEN, AdminAccess, AdminRest, part, path_of
 from nextgen.migration.records import Record, Remarks, SchemaVersion, SourceFailed
 from nextgen.pulsar.policies import whole_policies
 from nextgen.pulsar.policies.auth_policies import AUTH_POLICIES, AuthPolicies, permissions_of
@@ -47,7 +47,7 @@ _OF_REPLICATION = "is_allow_auto_update_schema_with_replicator"
 class PulsarCluster:
     """The cluster whose Admin REST is at ``url``, such as ``http://broker:8080``. Close it.
 
-    ``headers`` go with each request: an ``Authorization``, if the cluster wants one.
+    ``access``: how the cluster lets one in.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class PulsarCluster:
         *,
         properties: bool = True,
         schemas: bool = True,
-        headers: Mapping[str, str] | None = None,
+        access: AdminAccess = OPEN,
     ) -> None:
-        self._admin = AdminRest(url, headers=headers)
+        self._admin = AdminRest(url, access)
         self._with_properties = properties
         self._with_schemas = schemas
         self._topic_permissions: dict[str, Mapping[str, Permissions]] = {}

@@ -21,12 +21,14 @@ from nextgen.cli.console.output import (
     print_line,
     print_table,
 )
+from nextgen.cli.data.pulsar_access import CaFile, PulsarAdmin, Token, TokenFile, access_to
 from nextgen.kernel.input.printable import printable
 from nextgen.kernel.routing.names import NamespaceName, parse_namespace
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
 
 if TYPE_CHECKING:
     from nextgen.client.client import Client
+    from nextgen.migration.admin_rest import AdminAccess
     from nextgen.migration.adoption.adoption import Adoption, OnProgress, Progress
     from nextgen.migration.adoption.plan import Facts, OwnNamespace, Plan
     from nextgen.migration.adoption.stock_brokers import StockBrokers
@@ -53,19 +55,6 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace")]
-PulsarAdmin = Annotated[
-    str,
-    typer.Option(
-        "--pulsar-admin",
-        envvar="PULSAR_ADMIN_URL",
-        metavar="URL",
-        help="Pulsar's own Admin REST, such as http://broker:8080.",
-    ),
-]
-Token = Annotated[
-    str | None,
-    typer.Option("--token", envvar="PULSAR_TOKEN", help="Sent there as 'Authorization: Bearer'."),
-]
 Rate = Annotated[
     int,
     typer.Option(
@@ -87,6 +76,8 @@ def plan(
     name: Name,
     pulsar_admin: PulsarAdmin,
     token: Token = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
@@ -96,7 +87,8 @@ def plan(
     The exit code is 1 if something hinders it.
     """
     namespace = parsed(name)
-    sides = _sides(namespace, pulsar_admin, token, target, data_dir)
+    access = access_to(pulsar_admin, token, token_file, ca_file)
+    sides = _sides(namespace, pulsar_admin, access, target, data_dir)
 
     async def work() -> Plan:
         from nextgen.migration.adoption.plan import make_plan
@@ -118,6 +110,8 @@ def run(
     name: Name,
     pulsar_admin: PulsarAdmin,
     token: Token = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     rate: Rate = RATE_DEFAULT,
     untried: Annotated[
         bool,
@@ -133,7 +127,8 @@ def run(
     topics that were created in Pulsar since. Refused: nothing has changed for clients.
     """
     namespace = parsed(name)
-    sides = _sides(namespace, pulsar_admin, token, target, data_dir)
+    access = access_to(pulsar_admin, token, token_file, ca_file)
+    sides = _sides(namespace, pulsar_admin, access, target, data_dir)
 
     async def work() -> dict[str, Any] | None:
         from nextgen.migration.adoption.plan import make_plan
@@ -188,6 +183,8 @@ def undo(
     name: Name,
     pulsar_admin: PulsarAdmin,
     token: Token = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     rate: Rate = RATE_DEFAULT,
     forget: Annotated[
         bool,
@@ -207,7 +204,8 @@ def undo(
     have to be given a broker's of Pulsar before.
     """
     namespace = parsed(name)
-    sides = _sides(namespace, pulsar_admin, token, target, data_dir)
+    access = access_to(pulsar_admin, token, token_file, ca_file)
+    sides = _sides(namespace, pulsar_admin, access, target, data_dir)
 
     async def work() -> dict[str, Any]:
         began = time.monotonic()
@@ -298,13 +296,10 @@ class _Sides:
 def _sides(
     namespace: NamespaceName,
     pulsar_admin: str,
-    token: str | None,
+    access: Callable[[], AdminAccess],
     target: str | None,
     data_dir: Path | None,
 ) -> Callable[[], Any]:
-    if not pulsar_admin.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"{pulsar_admin!r} does not begin with http:// or https://")
-
     @asynccontextmanager
     async def opened() -> AsyncIterator[_Sides]:
         from nextgen.client.client import Client
@@ -312,10 +307,10 @@ def _sides(
         from nextgen.migration.adoption.stock_cluster import StockCluster
 
         endpoints = endpoints_of(target, data_dir)
-        headers = {"Authorization": f"Bearer {token}"} if token else None
+        let_in = access()
         async with Client(endpoints, timeout_ms=ANSWER_TIMEOUT_MS) as client:
             brokers = StockBrokers((await client.cluster()).brokers)
-            stock = StockCluster(pulsar_admin, namespace, headers=headers)
+            stock = StockCluster(pulsar_admin, namespace, access=let_in)
             try:
                 yield _Sides(namespace, client, stock, brokers)
             finally:

@@ -15,6 +15,7 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import plain_console, print_json, print_line, print_table
 from nextgen.cli.data.export_commands import app as export_app
+from nextgen.cli.data.pulsar_access import CaFile, Token, TokenFile, access_to
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 if TYPE_CHECKING:
@@ -44,10 +45,9 @@ def import_pulsar(
     url: Annotated[
         str, typer.Argument(metavar="URL", help="Its Admin REST, such as http://broker:8080.")
     ],
-    token: Annotated[
-        str | None,
-        typer.Option("--token", envvar="PULSAR_TOKEN", help="Sent as 'Authorization: Bearer'."),
-    ] = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     properties: Annotated[
         bool, typer.Option(help="Read the properties of topics: a request for each.")
     ] = True,
@@ -63,14 +63,12 @@ def import_pulsar(
     Messages, subscriptions and policies of single topics are not taken. A topic with schemas is
     opened at a broker, which keeps them.
     """
-    if not url.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"{url!r} does not begin with http:// or https://")
+    access = access_to(url, token, token_file, ca_file)
 
     async def work() -> None:
         from nextgen.migration.pulsar_cluster import PulsarCluster
 
-        headers = {"Authorization": f"Bearer {token}"} if token else None
-        source = PulsarCluster(url, properties=properties, schemas=schemas, headers=headers)
+        source = PulsarCluster(url, properties=properties, schemas=schemas, access=access())
         try:
             await _import(source, target, data_dir, json_output=json_output)
         finally:

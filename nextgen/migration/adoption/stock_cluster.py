@@ -8,7 +8,7 @@ from dataclasses import replace
 from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.kernel.governance.policies import PolicyLevel
 from nextgen.kernel.routing.names import NamespaceName
-from nextgen.migration.admin_rest import AdminRest, path_of
+from nextgen.migration.admin_rest import OPEN, AdminAccess, AdminRest, path_of
 from nextgen.migration.adoption.plan import BY_TOPIC, PLACEMENT, PulsarNamespace
 from nextgen.migration.pulsar_cluster import IMPOSSIBLE_NAME, PulsarCluster
 from nextgen.migration.records import Record, Remarks, SourceFailed
@@ -22,14 +22,12 @@ class StockCluster:
     stock brokers.
     """
 
-    def __init__(
-        self, url: str, namespace: NamespaceName, *, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, url: str, namespace: NamespaceName, *, access: AdminAccess = OPEN) -> None:
         self._namespace = namespace
         self.left_out: Container[str] = ()
         """Topics that are no records: they are here, and what they have is not compared."""
-        self._admin = AdminRest(url, headers=headers)
-        self._cluster = PulsarCluster(url, properties=False, schemas=False, headers=headers)
+        self._admin = AdminRest(url, access)
+        self._cluster = PulsarCluster(url, properties=False, schemas=False, access=access)
 
     async def close(self) -> None:
         """Close all connections."""

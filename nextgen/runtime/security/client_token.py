@@ -33,10 +33,10 @@ def token_in_use(environment: Mapping[str, str] | None = None) -> str:
     """
     given = os.environ if environment is None else environment
     if token := given.get(TOKEN_VARIABLE, "").strip():
-        return _checked(token, TOKEN_VARIABLE)
+        return checked_token(token, TOKEN_VARIABLE)
     if named := given.get(TOKEN_FILE_VARIABLE, ""):
-        return _read(Path(named))
-    return "" if _of_cluster is None else _read(_of_cluster)
+        return read_token(Path(named))
+    return "" if _of_cluster is None else read_token(_of_cluster)
 
 
 def environment_with_token(environment: Mapping[str, str]) -> dict[str, str]:
@@ -50,7 +50,12 @@ def environment_with_token(environment: Mapping[str, str]) -> dict[str, str]:
 _VARIABLES = (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)
 
 
-def _read(file: Path) -> str:
+def read_token(file: Path) -> str:
+    """Return the token in a file.
+
+    Raises:
+        RefusesToStart: It cannot be read, or holds no token.
+    """
     try:
         with file.open("rb") as opened:
             content = opened.read(AUTH_DATA_BYTES_MAX + 1)
@@ -58,10 +63,15 @@ def _read(file: Path) -> str:
         raise RefusesToStart(
             f"the token cannot be read from {file}: {error.strerror or error}"
         ) from error
-    return _checked(content.decode("ascii", "replace").strip(), str(file))
+    return checked_token(content.decode("ascii", "replace").strip(), str(file))
 
 
-def _checked(token: str, where: str) -> str:
+def checked_token(token: str, where: str) -> str:
+    """Return a token that is fit for a header. Errors name ``where`` it is from, and not the token.
+
+    Raises:
+        RefusesToStart: It is none.
+    """
     # It becomes a header of gRPC and HTTP: a line break would begin another one.
     is_token = len(token) <= AUTH_DATA_BYTES_MAX and token.isascii() and token.isprintable()
     if not token or not is_token or " " in token:

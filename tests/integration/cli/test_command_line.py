@@ -7,7 +7,10 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -326,6 +329,53 @@ def test_metadata_that_was_exported_is_imported_and_repeating_it_changes_nothing
     assert rest["topics"]["read"] == rest["topics"]["same"] > 1
     assert rest["refusals"]["count"] == 0
     assert rest["schemas"]["read"] == rest["schemas"]["same"] == 1
+
+
+def test_an_adoption_proves_its_role_to_a_pulsar_that_asks_for_a_token(
+    nextgen: CommandLine, tmp_path: Path
+):
+    file = tmp_path / "pulsar.token"
+    with pulsar_with_a_token("right") as url:
+        plan = ("adopt", "plan", "acme/orders", "--pulsar-admin", url)
+        refused = nextgen.run(*plan)
+        file.write_text("wrong")
+        wrong = nextgen.run(*plan, "--pulsar-admin-token-file", str(file))
+        file.write_text("right\n")
+        let_in = nextgen.run(*plan, "--pulsar-admin-token-file", str(file), "--json")
+
+    assert refused.returncode == wrong.returncode == ExitCode.CANNOT_RUN
+    assert "Pulsar asks for a token" in refused.stderr
+    assert "the token is not accepted" in wrong.stderr
+    assert "wrong" not in wrong.stdout + wrong.stderr
+    # Its answers are empty: there is no such namespace.
+    assert let_in.returncode == ExitCode.REFUSED, let_in.stderr
+    assert json.loads(let_in.stdout)["namespace"] == "acme/orders"
+
+
+@contextmanager
+def pulsar_with_a_token(token: str) -> Iterator[str]:
+    """Yield the URL of an Admin REST without namespaces and brokers, for those who have a token."""
+
+    class Admin(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            given = self.headers.get("Authorization", "")
+            status, body = 200, b"[]"
+            if given != f"Bearer {token}":
+                status, body = 401, f"nobody knows {given}".encode()
+            elif "/namespaces/" in self.path:
+                status, body = 404, b""
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Admin) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def test_a_second_cluster_in_the_same_directory_is_refused(nextgen: CommandLine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -46,6 +47,32 @@ def test_wrong_usage_touches_nothing(verb: str) -> None:
     ):
         result = runner.invoke(app, ["adopt", verb, *arguments])
         assert result.exit_code == code, (arguments, result.output)
+
+
+@pytest.mark.parametrize("verb", ["plan", "run", "undo"])
+def test_how_pulsar_lets_one_in_is_checked_before_anybody_is_asked(
+    verb: str, tmp_path: Path
+) -> None:
+    secret = "a token with spaces"
+    file = tmp_path / "token"
+    file.write_text(secret)
+    by_tls = ("--pulsar-admin", "https://127.0.0.1:1")
+    absent = str(tmp_path / "absent")
+    for arguments, code, why in (
+        ((*ADMIN, "--token", "a", "--pulsar-admin-token-file", "b"), ExitCode.USAGE, "give one"),
+        ((*ADMIN, "--pulsar-admin-ca-file", absent), ExitCode.USAGE, "for https://"),
+        ((*ADMIN, "--token", secret), ExitCode.CANNOT_RUN, "--token holds no token"),
+        ((*ADMIN, "--pulsar-admin-token-file", str(file)), ExitCode.CANNOT_RUN, "holds no token"),
+        ((*ADMIN, "--pulsar-admin-token-file", absent), ExitCode.CANNOT_RUN, "cannot be read"),
+        ((*by_tls, "--pulsar-admin-ca-file", absent), ExitCode.CANNOT_RUN, "cannot be read"),
+        ((*by_tls, "--pulsar-admin-ca-file", str(file)), ExitCode.CANNOT_RUN, "no certificate"),
+    ):
+        result = runner.invoke(
+            app, ["adopt", verb, "acme/orders", *arguments, "--target", "127.0.0.1:1"]
+        )
+        assert result.exit_code == code, (arguments, result.output)
+        assert why in " ".join(result.output.split()), (arguments, result.output)
+        assert secret not in result.output
 
 
 @pytest.mark.parametrize("verb", ["run", "undo"])

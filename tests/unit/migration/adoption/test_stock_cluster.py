@@ -12,6 +12,7 @@ from aiohttp import web
 from nextgen.kernel.governance.policies import PolicyLevel
 from nextgen.kernel.routing.names import parse_namespace
 from nextgen.migration import admin_rest
+from nextgen.migration.admin_rest import AdminAccess
 from nextgen.migration.adoption.plan import PulsarNamespace
 from nextgen.migration.adoption.stock_cluster import StockCluster
 from nextgen.migration.records import Remarks, SourceFailed
@@ -74,8 +75,8 @@ def at(broker: Broker, work: Callable[[StockCluster], Awaitable[T]]) -> T:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        headers = {"Authorization": "Bearer secret"}
-        cluster = StockCluster(f"http://{host}:{port}", parse_namespace(ORDERS), headers=headers)
+        access = AdminAccess("secret")
+        cluster = StockCluster(f"http://{host}:{port}", parse_namespace(ORDERS), access=access)
         try:
             return await work(cluster)
         finally:

@@ -1,0 +1,162 @@
+"""The Admin REST of a cluster that asks who one is, and by TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from aiohttp import web
+
+from nextgen.migration import admin_rest
+from nextgen.migration.admin_rest import AdminAccess, AdminRest
+from nextgen.migration.records import SourceFailed
+from nextgen.runtime.security.tls import client_context
+from tests.support.scalable_client.certificates import Authority
+
+TOKEN = "header.role-of-an-admin.signature"
+PATH = "namespaces/acme/orders"
+T = TypeVar("T")
+
+
+class Broker:
+    """Lets in who has the token; others get 401 and what they sent."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.redirects_to = ""
+        self.asked = 0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        given = request.headers.get("Authorization", "")
+        if given != f"Bearer {TOKEN}":
+            return web.json_response({"reason": f"not {given}"}, status=401)
+        if self.redirects_to:
+            return web.Response(status=307, headers={"Location": self.redirects_to})
+        if self.status == 403:
+            return web.json_response({"reason": f"{given} is no superuser"}, status=403)
+        return web.json_response({"method": request.method})
+
+
+@asynccontextmanager
+async def served(broker: Broker, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Serve a broker; yield its URL."""
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", broker.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"{'http' if tls is None else 'https'}://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def asked(url: str, access: AdminAccess, work: Callable[[AdminRest], Awaitable[T]]) -> T:
+    rest = AdminRest(url, access)
+    try:
+        return await work(rest)
+    finally:
+        await rest.close()
+        # The loop closes connections by TLS a moment later.
+        await asyncio.sleep(0)
+
+
+async def refusal(url: str, access: AdminAccess) -> str:
+    with pytest.raises(SourceFailed) as raised:
+        await asked(url, access, lambda rest: rest.get(PATH))
+    return str(raised.value)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_rest, "PAUSE_S", 0.0)
+
+
+async def test_who_has_the_token_is_let_in() -> None:
+    async with served(Broker()) as url:
+        access = AdminAccess(TOKEN)
+
+        assert await asked(url, access, lambda rest: rest.get(PATH)) == {"method": "GET"}
+        assert await asked(url, access, lambda rest: rest.change("PUT", PATH))
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [("", "Pulsar asks for a token for GET"), ("stolen", "the token is not accepted for GET")],
+)
+async def test_a_refusal_says_what_is_missing_at_once_and_repeats_no_token(
+    token: str, why: str
+) -> None:
+    broker = Broker()
+    async with served(broker) as url:
+        text = await refusal(url, AdminAccess(token))
+
+    assert text.startswith(why)
+    assert "HTTP 401" in text
+    assert "stolen" not in text
+    assert broker.asked == 1
+
+
+async def test_what_a_role_is_not_permitted_to_is_named() -> None:
+    broker = Broker()
+    broker.status = 403
+    async with served(broker) as url:
+        text = await refusal(url, AdminAccess(TOKEN))
+
+    assert text.startswith(f"the role is not permitted to GET {url}/admin/v2/{PATH} (HTTP 403")
+    assert "... is no superuser" in text
+    assert TOKEN not in text
+    assert broker.asked == 1
+
+
+def test_a_token_is_not_shown() -> None:
+    assert TOKEN not in repr(AdminAccess(TOKEN))
+
+
+async def test_another_broker_gets_the_token_too() -> None:
+    first = Broker()
+    async with served(Broker()) as other, served(first) as url:
+        first.redirects_to = f"{other}/admin/v2/{PATH}?authoritative=true"
+
+        changed = await asked(url, AdminAccess(TOKEN), lambda rest: rest.change("DELETE", PATH))
+
+    assert changed
+    assert first.asked == 1
+
+
+async def test_redirects_end() -> None:
+    broker = Broker()
+    async with served(broker) as url:
+        broker.redirects_to = "/admin/v2/elsewhere"
+
+        assert "again and again" in await refusal(url, AdminAccess(TOKEN))
+
+
+async def test_a_token_never_leaves_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    serving = authority.serving(authority.signed("broker", "IP:127.0.0.1"))
+    plain, secure = Broker(), Broker()
+    async with served(plain) as elsewhere, served(secure, serving) as url:
+        secure.redirects_to = elsewhere
+        access = AdminAccess(TOKEN, client_context(authority.own.certificate))
+
+        assert "which is not followed" in await refusal(url, access)
+    assert plain.asked == 0
+
+
+async def test_an_authority_is_trusted_where_it_is_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    serving = authority.serving(authority.signed("broker", "IP:127.0.0.1"))
+    async with served(Broker(), serving) as url:
+        access = AdminAccess(TOKEN, client_context(authority.own.certificate))
+        assert await asked(url, access, lambda rest: rest.get(PATH)) == {"method": "GET"}
+
+        text = await refusal(url, AdminAccess(TOKEN))
+    assert text.startswith(f"the certificate of {url}/admin/v2/{PATH} is not trusted: ")
