@@ -58,13 +58,17 @@ class Indefinite(MetadataError):
 
 
 class Refused(Definite):
-    """The rules say no. ``code`` is a ``RejectionCode`` value."""
+    """The rules say no. ``code`` is a ``RejectionCode`` value.
+
+    ``room`` is how many units of a batch that was refused for NO_CAPACITY would fit; None: unknown.
+    """
 
     reason = "REFUSED"
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, room: int | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.room = room
 
 
 class ServedElsewhere(Definite):

@@ -276,14 +276,20 @@ class TopicController:
             self._flights.land(flight, answer)
 
     async def _keep_what_fits(self, units: Sequence[tuple[Flight, Placed]], error: Refused) -> None:
-        """Send halves of a batch that was refused; plan the units that do not fit again."""
-        half = len(units) // 2
-        if half and await self._hand_over_group(units[:half]):
-            await self._hand_over_group(units[half:])
+        """Send what fits of a batch that was refused; plan the other units again.
+
+        A refusal that does not say how many fit is of metadata, or of an earlier release: what fits
+        is found by halves.
+        """
+        is_known = error.room is not None
+        fitting = len(units) // 2 if error.room is None else min(error.room, len(units) - 1)
+        fit = fitting > 0 and await self._hand_over_group(units[:fitting])
+        if fit and not is_known:
+            await self._hand_over_group(units[fitting:])
             return
         session_id = units[0][1].assignment.session_id
         self._placer.note_full(session_id)
-        elsewhere = [flight for flight, _ in units[half:]]
+        elsewhere = [flight for flight, _ in units[fitting:]]
         for flight in elsewhere:
             flight.refused_by |= {session_id}
         await self._start_over(elsewhere, RejectionCode.NO_CAPACITY, error)

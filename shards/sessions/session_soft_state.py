@@ -142,7 +142,7 @@ class SessionSoftState:
         """Return if the broker has room for these units; no await follows the last check.
 
         Raises:
-            Refused: NO_CAPACITY: it would have more units than its capacity.
+            Refused: NO_CAPACITY: it would have more units than its capacity; with the room it has.
             SessionExpired: The session ended before the broker reported its holding.
         """
         capacity_units = self.record.capacity_units
@@ -157,6 +157,7 @@ class SessionSoftState:
                     RejectionCode.NO_CAPACITY,
                     f"broker {self.record.broker_id} has {units} of {capacity_units} units, "
                     f"there is no room for {added} more",
+                    room=None if units is None else max(0, capacity_units - units),
                 )
             await self.reported.wait()
         raise self.ended

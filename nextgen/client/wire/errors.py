@@ -147,6 +147,8 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
     )
     if isinstance(error, Refused):
         detail.rejection_code = error.code
+        if error.room is not None:
+            detail.room = error.room
     elif isinstance(error, ServedElsewhere):
         detail.web_urls = error.web_urls
     elif isinstance(error, NotLeader):
@@ -172,7 +174,8 @@ def to_detail(error: MetadataError, *, shard_map_version: int = 0) -> ErrorDetai
 def from_detail(detail: ErrorDetail) -> MetadataError:
     """Return the error in ``detail``. An unknown reason keeps its name."""
     if detail.reason == Refused.reason:
-        return Refused(detail.rejection_code, detail.message)
+        room = detail.room if detail.HasField("room") else None
+        return Refused(detail.rejection_code, detail.message, room=room)
     if detail.reason == ServedElsewhere.reason and not detail.indefinite:
         return ServedElsewhere(detail.web_urls)
     if detail.reason == NotLeader.reason:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotos/nextgen/v1/errors.proto\x12\nnextgen.v1\"\x8e\x03\n\x0b\x45rrorDetail\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x12\n\nindefinite\x18\x03 \x01(\x08\x12\x13\n\x0bleader_hint\x18\x04 \x01(\t\x12\x19\n\x11shard_map_version\x18\x05 \x01(\x04\x12\x16\n\x0erejection_code\x18\x06 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x07 \x01(\r\x12\x10\n\x08group_id\x18\x08 \x01(\r\x12\x16\n\x0e\x61sked_position\x18\t \x01(\x04\x12\x17\n\x0foldest_position\x18\n \x01(\x04\x12\x19\n\x11snapshot_position\x18\x0b \x01(\x04\x12\x15\n\rlast_position\x18\x0c \x01(\x04\x12\x10\n\x08is_final\x18\r \x01(\x08\x12\x10\n\x08moved_to\x18\x0e \x01(\r\x12\x13\n\x0bmoved_slots\x18\x0f \x03(\r\x12*\n\x0bmoved_names\x18\x10 \x03(\x0b\x32\x15.nextgen.v1.MovedName\x12\x10\n\x08web_urls\x18\x11 \x01(\t\".\n\tMovedName\x12\x13\n\x0brouting_key\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eprotos/nextgen/v1/errors.proto\x12\nnextgen.v1\"\xaa\x03\n\x0b\x45rrorDetail\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x12\n\nindefinite\x18\x03 \x01(\x08\x12\x13\n\x0bleader_hint\x18\x04 \x01(\t\x12\x19\n\x11shard_map_version\x18\x05 \x01(\x04\x12\x16\n\x0erejection_code\x18\x06 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x07 \x01(\r\x12\x10\n\x08group_id\x18\x08 \x01(\r\x12\x16\n\x0e\x61sked_position\x18\t \x01(\x04\x12\x17\n\x0foldest_position\x18\n \x01(\x04\x12\x19\n\x11snapshot_position\x18\x0b \x01(\x04\x12\x15\n\rlast_position\x18\x0c \x01(\x04\x12\x10\n\x08is_final\x18\r \x01(\x08\x12\x10\n\x08moved_to\x18\x0e \x01(\r\x12\x13\n\x0bmoved_slots\x18\x0f \x03(\r\x12*\n\x0bmoved_names\x18\x10 \x03(\x0b\x32\x15.nextgen.v1.MovedName\x12\x10\n\x08web_urls\x18\x11 \x01(\t\x12\x11\n\x04room\x18\x12 \x01(\rH\x00\x88\x01\x01\x42\x07\n\x05_room\".\n\tMovedName\x12\x13\n\x0brouting_key\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.nextgen.v1.errors_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERRORDETAIL']._serialized_start=47
-  _globals['_ERRORDETAIL']._serialized_end=445
-  _globals['_MOVEDNAME']._serialized_start=447
-  _globals['_MOVEDNAME']._serialized_end=493
+  _globals['_ERRORDETAIL']._serialized_end=473
+  _globals['_MOVEDNAME']._serialized_start=475
+  _globals['_MOVEDNAME']._serialized_end=521
 # @@protoc_insertion_point(module_scope)

@@ -31,7 +31,7 @@ def leaves(kind: type) -> list[type]:
 
 def example(kind: type) -> errors.MetadataError:
     if kind is errors.Refused:
-        return errors.Refused(RejectionCode.NOT_EMPTY, "tenant acme has namespaces")
+        return errors.Refused(RejectionCode.NO_CAPACITY, "there is no room for 9 more", room=0)
     if kind is errors.NotLeader:
         return errors.NotLeader(3, "127.0.0.1:7001")
     if kind is errors.StaleShardMap:

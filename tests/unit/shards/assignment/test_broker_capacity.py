@@ -45,10 +45,13 @@ async def release(shard: Harness, broker: FakeBroker, number: int) -> None:
     await shard.ask(release=request)
 
 
-async def no_room(shard: Harness, broker: FakeBroker, *numbers: int, prepare: bool = False) -> str:
+async def no_room(
+    shard: Harness, broker: FakeBroker, *numbers: int, prepare: bool = False, room: int = 0
+) -> str:
     with pytest.raises(Refused) as refused:
         await assign(shard, broker, *numbers, prepare=prepare)
     assert refused.value.code == RejectionCode.NO_CAPACITY
+    assert refused.value.room == room
     return str(refused.value)
 
 
@@ -58,7 +61,7 @@ async def test_a_broker_is_given_units_up_to_its_capacity_and_not_one_more(shard
     broker = await shard.start_broker("broker-1", capacity_units=3)
     await assign(shard, broker, 1, 2)
 
-    why = await no_room(shard, broker, 3, 4)
+    why = await no_room(shard, broker, 3, 4, room=1)
 
     assert "broker-1 has 2 of 3 units, there is no room for 2 more" in why
     assert len(broker.assigned) == 2, "none of a request that is refused is delivered"

@@ -193,20 +193,57 @@ async def test_a_broker_that_refuses_for_lack_of_room_is_replaced_and_spared_for
 
 
 @run_by(in_shard, units=50)
-async def test_a_batch_that_does_not_fit_as_a_whole_fills_the_broker_as_far_as_it_goes(
+async def test_a_batch_that_does_not_fit_as_a_whole_is_split_once_where_the_room_is_known(
     shard: Harness,
 ) -> None:
-    await shard.start_broker("broker-0", capacity_units=13)
-    topics = await shard.create_topics(*(f"t{number}" for number in range(40)))
+    tries = await tries_of_a_batch(shard, room=13)
+
+    assert tries == [40, 13], "what the refusal had room for is sent, and no more"
+
+
+@run_by(in_shard, units=50)
+async def test_a_broker_that_is_full_is_tried_once(shard: Harness) -> None:
+    assert await tries_of_a_batch(shard, room=0) == [40]
+
+
+@run_by(in_shard, units=50)
+async def test_a_batch_that_does_not_fit_as_a_whole_is_halved_where_the_room_is_not_known(
+    shard: Harness,
+) -> None:
+    """As a manager of an earlier release refuses, or one that has no room for metadata."""
+    tries = await tries_of_a_batch(shard, room=13, is_told=False)
+
+    assert tries[:3] == [40, 20, 10]
+    assert len(tries) <= 2 * (40).bit_length()
+
+
+async def tries_of_a_batch(shard: Harness, *, room: int, is_told: bool = True) -> list[int]:
+    """Look 40 units up while one broker lives, then start another one; return how many units each
+    try of a batch had at the first, which has room for so many."""
+    assign, tries, held = shard.others.assign, [], 0
+
+    async def within_room(request: pb.AssignRequest, *, timeout_ms: int) -> pb.AssignResponse:
+        nonlocal held
+        count = len(request.assignments)
+        if request.broker_id == "broker-0":
+            tries.append(count)
+            if held + count > room:
+                left = room - held
+                raise Refused("NO_CAPACITY", "it is full", room=left if is_told else None)
+            held += count
+        return await assign(request, timeout_ms=timeout_ms)
+
+    shard.others.assign = within_room  # type: ignore[method-assign]
+    await shard.start_broker("broker-0", capacity_units=100)
+    topics = await shard.create_topics(*(f"t{number:02}" for number in range(40)))
     looking = asyncio.create_task(shard.lookup(*topics))
     await asyncio.sleep(0.5)
     await shard.start_broker("broker-1", capacity_units=100)
 
-    answers = await looking
+    owned = Counter(owners(await looking))
 
-    assert Counter(owners(answers)) == {"broker-0": 13, "broker-1": 27}
-    tries = [each for each in shard.others.assigned if each.broker_id == "broker-0"]
-    assert len(tries) <= 2 * len(topics).bit_length(), "what fits is found by halving"
+    assert owned == Counter({"broker-0": room, "broker-1": 40 - room})
+    return tries
 
 
 @run_by(in_shard)
