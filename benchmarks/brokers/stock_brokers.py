@@ -3,8 +3,10 @@
 Three unmodified Apache Pulsar brokers on one ZooKeeper and one bookie (Maven Central, Java 17) with
 the plug-in, and a cluster of ours (one shard of three replicas with fsync). Namespaces that are
 handed over are placed by topic, others by Pulsar's own ``ExtensibleLoadManagerImpl``, in the same
-processes. All settings are the defaults of both, time-outs too. Clients are stock Python clients
-in processes of their own; by topic they know discovery's address, by bundle those of the brokers.
+processes. All settings are the defaults of both, time-outs too; ``--batching-ms`` changes for how
+long Pulsar collects operations on its metadata store, which is 5 ms. Clients are stock Python
+clients in processes of their own; by topic they know discovery's address, by bundle those of the
+brokers.
 Where there is no Java or Maven, the result says so. Prints one JSON line last; times are
 milliseconds:
 
@@ -169,6 +171,12 @@ def _numbers(value: Any, path: str) -> list[tuple[str, float]]:
     return [(path, float(value))] if is_number else []
 
 
+def _settings(options: argparse.Namespace) -> str:
+    if not options.batching_ms:
+        return ""
+    return f"metadataStoreBatchingMaxDelayMillis={options.batching_ms}\n"
+
+
 def _phases(text: str) -> list[str]:
     asked = text.split(",")
     if unknown := set(asked) - set(PHASES):
@@ -192,6 +200,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--cold-lookups", type=int, default=100, help="a turn")
     parser.add_argument("--warm-topics", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=5, help="of warm lookups, a turn")
+    parser.add_argument("--batching-ms", type=int, default=0, help="0: Pulsar's own 5")
     parser.add_argument("--deduplication", action="store_true", help="turn Pulsar's on")
     parser.add_argument("--check", action="store_true")
     return parser.parse_args()
@@ -203,7 +212,7 @@ def main() -> None:
     result["load_average_before"] = os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="nextgen-bench-") as directory:
         try:
-            with running_clusters(Path(directory)) as clusters:
+            with running_clusters(Path(directory), _settings(options)) as clusters:
                 result |= asyncio.run(measure(clusters, options))
         except NoStockBrokers as reason:
             result["why_not"] = str(reason)

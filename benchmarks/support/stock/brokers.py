@@ -98,8 +98,8 @@ class Clusters:
 
 
 @contextmanager
-def running_clusters(directory: Path) -> Iterator[Clusters]:
-    """Start everything; end it at the end.
+def running_clusters(directory: Path, settings: str = "") -> Iterator[Clusters]:
+    """Start everything; end it at the end. ``settings``: more lines of each broker's.
 
     Raises:
         NoStockBrokers: There is no Java or Maven.
@@ -115,7 +115,7 @@ def running_clusters(directory: Path) -> Iterator[Clusters]:
             classpath,
             directory / "stock",
             ours,
-            configuration=CONFIGURATION,
+            configuration=CONFIGURATION + settings,
             flags=(),
             heap_mb=HEAP_MB,
         ) as stock,
