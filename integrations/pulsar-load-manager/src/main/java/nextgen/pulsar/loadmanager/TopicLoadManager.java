@@ -46,6 +46,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private final ScheduledExecutorService measuring = thread("nextgen-measure");
     private final TopicUses uses = new TopicUses();
     private final AbsentTopics absent = new AbsentTopics(this::canBeOpened);
+    private final TopicArrivals arrivals = new TopicArrivals(this::load);
     private final DeletedTopics deleted = new DeletedTopics(this::reportsEndOf, this::existsInPulsar);
     private final PartitionedNames partitioned = new PartitionedNames(this::partitionsInPulsar);
     private PulsarService pulsar;
@@ -90,6 +91,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         // Topics may be assigned a moment before their namespace is placed by topic.
         load = new LoadReport(pulsar.getBrokerService(),
                 topic -> assignments.owns(topic) || isPlacedByTopic(topic));
+        pulsar.getLocalMetadataStore().registerListener(arrivals);
         pulsar.getLocalMetadataStore().registerListener(deleted);
         if (pulsar.getConfigurationMetadataStore() != pulsar.getLocalMetadataStore()) {
             pulsar.getConfigurationMetadataStore().registerListener(deleted);
@@ -187,12 +189,13 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
 
     @Override
     public void prepare(String topic) {
-        preparation.prepare(topic);
+        arrivals.expect(topic, preparation.prepare(topic));
     }
 
     @Override
     public void assign(String topic, long epoch) {
         assignments.assign(topic, epoch);
+        arrivals.assigned(topic);
     }
 
     @Override
@@ -293,6 +296,19 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
                 lookupDataOf(located.urls()).thenAccept(next -> mover.close(topic, next));
             }
         });
+    }
+
+    /** Load a topic that has moved here. If that fails, so it does for its clients, who try again. */
+    private void load(String topic, Map<String, String> properties) {
+        if (!assignments.owns(topic)) {
+            return;
+        }
+        LOG.info("topic {} is loaded: its former broker has closed it", topic);
+        TopicName name = TopicName.get(topic);
+        // Of a partition Pulsar reads other properties, and has them in a cache.
+        Map<String, String> known = name.isPartitioned() ? null : properties;
+        // Not in the thread that brings all answers of the metadata store.
+        pulsar.getExecutor().execute(() -> pulsar.getBrokerService().getTopic(name, false, known));
     }
 
     private static CompletableFuture<Void> refuseBundle(ServiceUnitId bundle) {

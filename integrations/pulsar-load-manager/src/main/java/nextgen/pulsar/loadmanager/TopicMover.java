@@ -1,10 +1,16 @@
 package nextgen.pulsar.loadmanager;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import org.apache.bookkeeper.mledger.AsyncCallbacks.CloseCallback;
+import org.apache.bookkeeper.mledger.ManagedCursor;
+import org.apache.bookkeeper.mledger.ManagedLedgerException;
 import org.apache.pulsar.broker.loadbalance.extensions.data.BrokerLookupData;
 import org.apache.pulsar.broker.service.BrokerService;
 import org.apache.pulsar.broker.service.Topic;
+import org.apache.pulsar.broker.service.persistent.PersistentTopic;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -12,7 +18,8 @@ import org.slf4j.LoggerFactory;
  * Closes topics that this broker serves no more, and sends their clients to the next broker.
  *
  * <p>The same two steps as those of a bundle that Pulsar transfers: first the topic accepts nothing
- * more and closes its ledger, then its clients are told where it is.
+ * more and closes its ledger, then its clients are told where it is. Positions of subscriptions are
+ * written beside the end of the ledger, not after it as Pulsar does.
  */
 final class TopicMover {
     private static final Logger LOG = LoggerFactory.getLogger(TopicMover.class);
@@ -48,7 +55,9 @@ final class TopicMover {
         if (next.isEmpty()) {
             return topic.close(true, true);
         }
-        return topic.close(false, true).thenCompose(closed -> {
+        CompletableFuture<Void> ledger = topic.close(false, true);
+        // Pulsar takes cursors that are closing for closed, and leaves them alone.
+        return CompletableFuture.allOf(ledger, writePositions(topic)).thenCompose(closed -> {
             long ledgerClosed = System.nanoTime();
             topic.getProducers().values().forEach(producer -> producer.disconnect(next));
             topic.getSubscriptions().values().forEach(each -> each.disconnect(next));
@@ -57,5 +66,36 @@ final class TopicMover {
                     (ledgerClosed - began) / 1_000_000, (System.nanoTime() - began) / 1_000_000);
             return topic.close(true, true);
         });
+    }
+
+    private static CompletableFuture<Void> writePositions(Topic topic) {
+        return topic instanceof PersistentTopic persistent
+                ? closeAll(persistent.getManagedLedger().getCursors())
+                : CompletableFuture.completedFuture(null);
+    }
+
+    /** Close cursors side by side, which writes their positions. */
+    static CompletableFuture<Void> closeAll(Iterable<ManagedCursor> cursors) {
+        List<CompletableFuture<Void>> closing = new ArrayList<>();
+        cursors.forEach(each -> closing.add(close(each)));
+        return CompletableFuture.allOf(closing.toArray(CompletableFuture[]::new));
+    }
+
+    private static CompletableFuture<Void> close(ManagedCursor cursor) {
+        CompletableFuture<Void> closed = new CompletableFuture<>();
+        cursor.asyncClose(new CloseCallback() {
+            @Override
+            public void closeComplete(Object context) {
+                closed.complete(null);
+            }
+
+            @Override
+            public void closeFailed(ManagedLedgerException error, Object context) {
+                // The next broker goes on from the position that was written last.
+                LOG.warn("position of {} was not written: {}", cursor, error.toString());
+                closed.complete(null);
+            }
+        }, null);
+        return closed;
     }
 }
