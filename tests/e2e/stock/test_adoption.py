@@ -6,15 +6,20 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
 from pulsar import InitialPosition, MessageId
 
+from nextgen.harness.history.check import check
+from nextgen.harness.history.model import Run
+from nextgen.harness.history.record_file import Recorder, load_history
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.support.callers.stock_client import (
     ClusterSize,
@@ -32,12 +37,13 @@ from tests.support.callers.stock_load import (
 from tests.support.processes.local_cluster import BlockingCluster, blocking_cluster
 from tests.support.stock.cluster import NODE, StockCluster
 from tests.support.stock.plugin import plugin_classpath
+from tests.support.stock.recorded_clients import started_clients, wait_progress
+from tests.support.stock.world import KEPT_FOR_EVER
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=0, shards=1)
 BROKERS = (1, 2)
-TOPICS = 6
 BUNDLES = 8
 COMMAND_S_MAX = 300
 LATER_S = 60
@@ -150,9 +156,6 @@ class Traffic:
         for load in self.loads:
             load.wait_acknowledged(more, timeout_s=LATER_S)
 
-    def gap_ms_max(self) -> float:
-        return max(load.outcome.gap_ms_max for load in self.loads)
-
     def assert_nothing_lost(self) -> None:
         """Judge all topics; call it behind the end."""
         for topic, load, consumer in zip(self.topics, self.loads, self.consumers, strict=True):
@@ -164,28 +167,31 @@ class Traffic:
             assert list(dict.fromkeys(numbers)) == list(range(outcome.sent)), topic
 
 
-def names(namespace: str, count: int = TOPICS) -> list[str]:
+def names(namespace: str, count: int) -> list[str]:
     return [f"persistent://{namespace}/topic-{number}" for number in range(count)]
 
 
-def test_clients_notice_nothing_when_a_namespace_is_handed_over_and_back(
-    world: World, client: pulsar.Client, namespace: str
+def test_java_python_and_go_clients_notice_nothing_of_a_handover_and_the_way_back(
+    world: World, client: pulsar.Client, namespace: str, tmp_path: Path
 ) -> None:
-    topics = names(namespace)
+    topics = [f"persistent://{namespace}/{each}" for each in ("java", "python", "go")]
     moved = topics[0]
     idle = f"persistent://{namespace}/idle"
+    world.stock.admin("POST", f"namespaces/{namespace}/retention", KEPT_FOR_EVER)
     world.stock.admin("PUT", f"persistent/{namespace}/parts/partitions", 3)
-    world.stock.admin("PUT", idle.replace("://", "/"))
-    with Traffic(client, topics) as traffic:
+    client.create_producer(idle).close()
+    began_ns = time.monotonic_ns()
+    with ExitStack() as ends:
+        clients = started_clients(world.stock_url, topics, tmp_path, ends)
+        wait_progress(clients, 100)
         since = {topic: world.connected_since(topic) for topic in topics}
         planned = world.adopted("plan", namespace)
         assert not world.system.has_topic(topics[0])
 
         handed = world.adopted("run", namespace)
-        traffic.wait_acknowledged(20)
+        wait_progress(clients, 100)
 
         assert {topic: world.connected_since(topic) for topic in topics} == since
-        over_gap_ms = traffic.gap_ms_max()
         again = world.adopted("run", namespace)
         for topic in (*topics, idle, f"persistent://{namespace}/parts-partition-2"):
             (found,) = world.system.repeated_command("lookup", topic, "--fresh")
@@ -193,29 +199,36 @@ def test_clients_notice_nothing_when_a_namespace_is_handed_over_and_back(
         owner = world.system.owner(moved)
         (other,) = (node for node in map(NODE.format, BROKERS) if node != owner)
         world.system.repeated_command("move", moved, "--to", other)
-        traffic.wait_acknowledged(20)
+        wait_progress(clients, 100)
 
         back = world.adopted("undo", namespace)
-        traffic.wait_acknowledged(20)
+        wait_progress(clients, 100)
         for topic in topics[1:]:
             assert world.connected_since(topic) == since[topic]
         for topic in topics:
             assert len(world.placed_at(topic)) == 1
+        for each in clients:
+            each.end()
 
-    traffic.assert_nothing_lost()
+    with Recorder(tmp_path / "run.jsonl") as recorder:
+        recorder.write(Run("adoption", began_ns, time.monotonic_ns(), scopes=topics))
+    verdict = check(load_history(tmp_path))
+    print(f"{[each.acked for each in clients]} acknowledged, {verdict.counts()}")
+    print("\n".join(each.message for each in verdict.findings))
+    assert verdict.is_green
+    assert verdict.acked >= 400 * len(clients)
     assert planned["hindrances"] == []
-    assert planned["creates"]["topics"] == TOPICS + 2
-    assert planned["open_topics"] >= TOPICS  # Pulsar has one of its own besides.
+    assert planned["creates"]["topics"] == len(topics) + 2
+    assert planned["open_topics"] >= len(topics)  # Pulsar has one of its own besides.
     assert handed["placement"] == "topic"
-    assert handed["created"] == TOPICS + 2
+    assert handed["created"] == len(topics) + 2
     assert handed["moved"] == 0
-    assert handed["kept"] >= TOPICS
+    assert handed["kept"] >= len(topics)
     assert (again["created"], again["moved"], again["different"]) == (0, 0, [])
     assert (back["placement"], back["moved"]) == ("bundle", 1)
     assert back["assigned_again"] == 0
     assert world.system.topics_of(namespace)
     print(f"handed over in {handed['seconds']} s, back in {back['seconds']} s")
-    print(f"longest gaps: {over_gap_ms:.0f} ms over, {traffic.gap_ms_max():.0f} ms at the end")
 
 
 @pytest.mark.parametrize("step", ["importing", "claiming", "switching", "settling"])

@@ -112,9 +112,7 @@ def test_a_partitioned_topic_is_operated_on_and_deleted_as_a_whole(
     assert not [each for each in pair.rest_of_pulsar("GET", path_of(BASE)) if topic in each]
 
 
-def test_the_name_of_a_topic_with_partitions_does_not_become_a_topic(
-    pair: Pair, client: pulsar.Client
-) -> None:
+def test_the_name_of_a_topic_with_partitions_does_not_become_a_topic(pair: Pair) -> None:
     """Of one that was created in Pulsar alone."""
     topic = f"{BASE}/unknown"
     path = path_of(topic)

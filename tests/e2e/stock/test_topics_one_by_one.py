@@ -10,7 +10,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pulsar
@@ -32,13 +32,7 @@ from tests.support.callers.stock_load import (
 )
 from tests.support.stock.cluster import NODE, PROPERTY
 from tests.support.stock.plugin import command_of_tests
-from tests.support.stock.recorded_clients import (
-    PythonClient,
-    RecordedClient,
-    go_client,
-    java_client,
-    wait_progress,
-)
+from tests.support.stock.recorded_clients import started_clients, wait_progress
 from tests.support.stock.recorded_run import RecordedRun
 from tests.support.stock.world import (
     EMBEDDED,
@@ -265,17 +259,8 @@ def test_java_python_and_go_clients_are_judged_by_the_history_of_kills_and_moves
     killed. 5. Topics move to the broker that is back."""
     topics = [f"persistent://{HANDED_OVER}/judged-{each}" for each in ("java", "python", "go")]
     run = RecordedRun(world, tmp_path / "history", topics)
-    url, (for_java, for_python, for_go) = world.system.service_url, topics
-    with ExitStack() as closing_all:
-        clients: list[RecordedClient] = []
-        for begin in (
-            lambda: java_client(url, for_java, run.directory / "java.jsonl"),
-            lambda: PythonClient(url, for_python, run.directory),
-            lambda: go_client(url, for_go, run.directory / "go.jsonl"),
-        ):
-            client = begin()
-            closing_all.enter_context(closing(client))
-            clients.append(client)
+    with ExitStack() as ends:
+        clients = started_clients(world.system.service_url, topics, run.directory, ends)
         wait_progress(clients, 100)
         for _ in range(MOVES_OF_EACH_CLIENT):
             for topic in topics:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,6 +63,23 @@ def go_client(service_url: str, topic: str, history: Path) -> ForeignClient:
     """The stock Go client."""
     command = [go_program(), "recorded"]
     return ForeignClient([*command, service_url, topic, "go", str(history)], topic)
+
+
+def started_clients(
+    service_url: str, topics: Sequence[str], directory: Path, ends: ExitStack
+) -> list[RecordedClient]:
+    """Return a Java, a Python and a Go client at work, on a topic each; ``ends`` closes them."""
+    for_java, for_python, for_go = topics
+    clients: list[RecordedClient] = []
+    for begin in (
+        lambda: java_client(service_url, for_java, directory / "java.jsonl"),
+        lambda: PythonClient(service_url, for_python, directory),
+        lambda: go_client(service_url, for_go, directory / "go.jsonl"),
+    ):
+        client: RecordedClient = begin()
+        ends.enter_context(closing(client))
+        clients.append(client)
+    return clients
 
 
 class _Lines:
