@@ -21,6 +21,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BiPredicate;
 import java.util.function.Supplier;
 import jdk.net.ExtendedSocketOptions;
@@ -169,6 +170,7 @@ final class SidecarLink implements AutoCloseable {
     private final class Connection {
         private final SocketChannel channel;
         private final BlockingQueue<String> unsent = new ArrayBlockingQueue<>(UNSENT_MESSAGES_MAX);
+        private final ReentrantLock writing = new ReentrantLock();
         private volatile String sidecar = "";
         private volatile String node = "";
         private boolean hasTurnedAway;
@@ -212,13 +214,35 @@ final class SidecarLink implements AutoCloseable {
             return false;
         }
 
+        /**
+         * Send a message from this thread if no other waits to be sent, else later. A first lookup
+         * waits for {@code synced}, and less without another thread that has to wake up.
+         */
+        private void sendAtOnce(ObjectNode message) throws IOException {
+            if (unsent.isEmpty() && writing.tryLock()) {
+                write(Messages.line(message));
+            } else {
+                send(message);
+            }
+        }
+
+        /** Write a line and give up the right to write. */
+        private void write(String line) throws IOException {
+            try {
+                ByteBuffer bytes = ByteBuffer.wrap(line.getBytes(StandardCharsets.UTF_8));
+                while (bytes.hasRemaining()) {
+                    channel.write(bytes);
+                }
+            } finally {
+                writing.unlock();
+            }
+        }
+
         private void write() {
             try {
                 for (String line = unsent.take(); !line.equals(NO_MORE); line = unsent.take()) {
-                    ByteBuffer bytes = ByteBuffer.wrap(line.getBytes(StandardCharsets.UTF_8));
-                    while (bytes.hasRemaining()) {
-                        channel.write(bytes);
-                    }
+                    writing.lock();
+                    write(line);
                 }
             } catch (IOException e) {
                 end(e.toString());
@@ -262,7 +286,7 @@ final class SidecarLink implements AutoCloseable {
                         Messages.number(message, "number"), Messages.text(message, "namespace"));
                 case "close_foreign" -> orders.closeForeign(
                         Messages.number(message, "number"), Messages.texts(message, "topics"));
-                case "sync" -> send(Messages.message("synced")
+                case "sync" -> sendAtOnce(Messages.message("synced")
                         .put("number", Messages.number(message, "number")));
                 case "located" -> answer(message).complete(new Located(
                         Messages.text(message, "broker"), Messages.number(message, "epoch"),
