@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pulsar
 import pytest
 from pulsar import InitialPosition
 
-from nextgen.cli.local.plan import ClusterSize, NodePlan, make_plan_on_free_ports
+from nextgen.cli.local.plan import ClusterSize, NodePlan
 from nextgen.client import BlockingClient
 from tests.support.callers.stock_client import numbered, received, send_all, texts
-from tests.support.processes.local_cluster import BlockingCluster, LocalCluster
+from tests.support.processes.local_cluster import BlockingCluster, LocalCluster, blocking_cluster
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=2, shards=2)
 NOWHERE = "127.0.0.1:9"
@@ -42,21 +39,9 @@ class ListeningCluster(LocalCluster):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingCluster]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="cluster")
-    thread.start()
-    plan = make_plan_on_free_ports(SIZE, cluster_id="test")
-    started = BlockingCluster(ListeningCluster(plan, tmp_path_factory.mktemp("cluster")), loop)
-    try:
-        started.run(started.cluster.start())
-        started.wait_ready()
+    directory = tmp_path_factory.mktemp("cluster")
+    with blocking_cluster(directory, SIZE, kind=ListeningCluster) as started:
         yield started
-    finally:
-        with suppress(Exception):
-            started.run(started.cluster.stop())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 @pytest.fixture

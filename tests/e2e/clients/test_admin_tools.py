@@ -23,7 +23,7 @@ from tests.support.callers.foreign_client import ROOT, SHORT_LIVED, built, requi
 from tests.support.callers.stock_client import PulsarSystem
 from tests.support.processes.recording_proxy import Exchange, Recording, recording
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 PROGRAMS = ROOT / "tests" / "e2e"
 WRITES_PAGES = os.environ.get("ADMIN_TABLES") == "write"

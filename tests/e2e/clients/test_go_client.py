@@ -7,9 +7,8 @@ import pytest
 from tests.support.callers.foreign_client import Checked, go_program, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-RUN_TIMEOUT_S = 120
 CHECKS = (
     "produce and consume",
     "batches and compression",
@@ -34,8 +33,6 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
     return run_checks(
         [go_program(), system.service_url, "go-"],
         system,
-        environment={},
-        timeout_s=RUN_TIMEOUT_S,
     )
 
 

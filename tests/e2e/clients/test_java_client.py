@@ -7,9 +7,8 @@ import pytest
 from tests.support.callers.foreign_client import JAVA_CLIENTS, Checked, java_program, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-RUN_TIMEOUT_S = 200
 CHECKS = (
     "produce and consume",
     "what a message carries",
@@ -62,8 +61,6 @@ def outcome(request: pytest.FixtureRequest, system: PulsarSystem) -> dict[str, C
             *(system.service_url, f"java-{request.param}-"),
         ],
         system,
-        environment={},
-        timeout_s=RUN_TIMEOUT_S,
     )
 
 

@@ -7,9 +7,8 @@ import pytest
 from tests.support.callers.foreign_client import Checked, java_v5_program, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-RUN_TIMEOUT_S = 200
 CHECKS = (
     "one segment",
     "several segments",
@@ -37,8 +36,6 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
             *(system.service_url, "java-v5-", "segments"),
         ],
         system,
-        environment={},
-        timeout_s=RUN_TIMEOUT_S,
     )
 
 

@@ -7,9 +7,8 @@ import pytest
 from tests.support.callers.foreign_client import Checked, java_v5_program, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-RUN_TIMEOUT_S = 150
 CHECKS = (
     "seek stream",
     "seek queue",
@@ -35,8 +34,6 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
             *(system.service_url, "java-v5-subscriptions-", "subscriptions"),
         ],
         system,
-        environment={},
-        timeout_s=RUN_TIMEOUT_S,
     )
 
 

@@ -7,10 +7,9 @@ import pytest
 from tests.support.callers.foreign_client import ROOT, Checked, built, require_tools, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 PROJECT = ROOT / "tests" / "e2e" / "javascript"
-RUN_TIMEOUT_S = 120
 CHECKS = (
     "produce and consume",
     "batches",
@@ -38,7 +37,6 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
         ["node", str(PROJECT / "checks.js"), address, "js-"],
         system,
         environment={"NODE_PATH": str(folder / "node_modules")},
-        timeout_s=RUN_TIMEOUT_S,
     )
 
 

@@ -10,7 +10,7 @@ from pulsar import InitialPosition
 
 from tests.support.callers.stock_client import PulsarSystem, received, send_all, texts
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 NAMESPACE = "e2e/listed"
 """No client creates topics there: one that was deleted stays away."""

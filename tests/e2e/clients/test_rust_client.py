@@ -9,10 +9,9 @@ import pytest
 from tests.support.callers.foreign_client import ROOT, Checked, built, run_checks
 from tests.support.callers.stock_client import PulsarSystem
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 PROJECT = ROOT / "tests" / "e2e" / "rust"
-RUN_TIMEOUT_S = 120
 CHECKS = (
     "produce and consume",
     "batches",
@@ -41,7 +40,6 @@ def outcome(system: PulsarSystem) -> dict[str, Checked]:
         [sys.executable, str(PROJECT / "checks.py"), system.first_service_url, "rust-"],
         system,
         environment={"PYTHONPATH": str(folder)},
-        timeout_s=RUN_TIMEOUT_S,
     )
 
 

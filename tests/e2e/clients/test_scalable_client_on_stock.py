@@ -23,7 +23,7 @@ from tests.support.scalable_client.certificates import Authority
 from tests.support.scalable_client.checks import CHECKS, Check
 from tests.support.scalable_client.servers import JAVA_MIN, Server, newest_java
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 VERSION = "5.0.0-M1"
 HEAP = "600m"

@@ -21,7 +21,7 @@ from tests.support.permissions.secured_system import (
     secured_system,
 )
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 PROGRAMS = {
     "java": lambda: java_program("checks.Secured", "4", "256m"),

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,10 @@ BUILD = ROOT / "build" / "clients"
 ATTEMPTS = 3
 """At fetching: a registry may be slow or busy for a moment."""
 
-FETCH_TIMEOUT_S = 150
+FETCH_TIMEOUT_S = 300
+RUN_S_MAX = 600
+"""For all checks of a program. Only one that is stuck needs it."""
+
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags of a JVM that lives for a minute: one quick compiler, and no threads for garbage. Not for
 one whose speed is measured."""
@@ -171,7 +174,7 @@ def java_v5_program(main: str, heap: str, *, flags: Sequence[str] = SHORT_LIVED)
 
 
 def run_checks(
-    command: Sequence[str], system: PulsarSystem, *, environment: dict[str, str], timeout_s: int
+    command: Sequence[str], system: PulsarSystem, *, environment: Mapping[str, str] = {}
 ) -> dict[str, Checked]:
     """Run a program of checks, carrying out its requests to the cluster; results by check."""
     process = subprocess.Popen(
@@ -188,7 +191,7 @@ def run_checks(
     assert process.stderr is not None
     reading = threading.Thread(target=lambda: complaints.extend(process.stderr or ()))
     reading.start()
-    watchdog = threading.Timer(timeout_s, process.kill)
+    watchdog = threading.Timer(RUN_S_MAX, process.kill)
     watchdog.start()
     results: dict[str, Checked] = {}
     try:

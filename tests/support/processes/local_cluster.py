@@ -114,17 +114,19 @@ def blocking_cluster(
     authentication: str = "",
     authorization: bool = True,
     tls: bool = False,
+    kind: type[LocalCluster] = LocalCluster,
 ) -> Iterator[BlockingCluster]:
     """Start a cluster and wait until it is ready; stop it at the end.
 
-    ``authentication``, ``authorization`` and ``tls``: as in a plan.
+    ``authentication``, ``authorization`` and ``tls``: as in a plan. ``kind``: what gives processes
+    other flags.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster")
     thread.start()
     plan = make_plan_on_free_ports(size or ClusterSize(), cluster_id="test")
     plan = replace(plan, authentication=authentication, authorization=authorization, tls=tls)
-    blocking = BlockingCluster(LocalCluster(plan, data_dir), loop)
+    blocking = BlockingCluster(kind(plan, data_dir), loop)
     before = tls_in_use()
     try:
         blocking.run(blocking.cluster.start())
