@@ -5,6 +5,8 @@ PROCESSES ?= 3
 # A file's tests share a cluster. In the order of the tree the long files come first, the short ones
 # of tests/unit last, and the workers end together.
 BALANCED := --dist loadfile --no-loadscope-reorder
+# One process has all tests of stock brokers, which share three JVMs; the other one has the files.
+GROUPED := --dist loadgroup --no-loadscope-reorder
 # Folders whose tests are all for other targets: each worker would import them only to leave them out.
 ELSEWHERE := $(addprefix --ignore=tests/,spark chaos containers e2e/clients e2e/stock)
 BIN := $(VENV)/bin
@@ -53,7 +55,7 @@ newest-python-test: ## A short set of the tests on the newest Python that is ins
 	scripts/newest-python.sh
 
 clients-test: setup ## Clients in other languages and stock brokers, from their registries (skipped without tools)
-	$(TESTED) -n $(PROCESSES) --dist loadfile -m clients tests/e2e/clients tests/e2e/stock $(ARGS)
+	$(TESTED) -n 2 $(GROUPED) -m clients --durations=40 tests/e2e/stock tests/e2e/clients $(ARGS)
 
 check: setup lint ## Formatting, lint, types, import directions, sizes and names, stubs not stale
 	$(BIN)/pytest --quiet tests/unit/test_tidy.py

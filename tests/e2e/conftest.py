@@ -1,14 +1,29 @@
-"""One cluster for all tests of stock clients that leave it intact; a topic for each test."""
+"""One cluster for all tests of stock clients that leave it intact; a topic for each test.
+
+With ``--dist loadgroup`` the tests of a file are run by one process, in their order, and so are
+all that share the clusters of stock brokers.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pulsar
 import pytest
 
 from tests.support.callers.stock_client import PulsarSystem, running_system
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            is_shared = "shared_world" in getattr(item, "fixturenames", ())
+            group = "stock brokers" if is_shared else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

@@ -138,7 +138,7 @@ def test_a_forced_deletion_under_load_loses_nothing_silently(
             deletion = Deletion(system, topic)
             disturb(system, disturbance, topic)
             deletion.wait()
-            load.wait_acknowledged(SENDS, timeout_s=60)
+            load.wait_acknowledged(SENDS)
         kept = stored(system, topic)
 
     acknowledged = load.outcome.acknowledged

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,6 @@ from nextgen.harness.history.model import Run
 from nextgen.harness.history.record_file import Recorder, load_history
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.support.callers.stock_client import (
-    ClusterSize,
-    PulsarSystem,
-    operated,
     read_all,
     received,
     texts,
@@ -34,84 +30,83 @@ from tests.support.callers.stock_load import (
     SteadyProducer,
     assert_stored_once_in_order,
 )
-from tests.support.processes.local_cluster import BlockingCluster, blocking_cluster
-from tests.support.stock.cluster import NODE, StockCluster
-from tests.support.stock.plugin import plugin_classpath
+from tests.support.processes.fork_server import run_warm
+from tests.support.stock.cluster import NODE
 from tests.support.stock.recorded_clients import started_clients, wait_progress
-from tests.support.stock.world import KEPT_FOR_EVER
+from tests.support.stock.world import KEPT_FOR_EVER, OPERATION_S_MAX, PLAIN, STOCK, World
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
-SIZE = ClusterSize(cluster_managers=1, shard_nodes=1, discovery=1, brokers=0, shards=1)
-BROKERS = (1, 2)
 BUNDLES = 8
 COMMAND_S_MAX = 300
-LATER_S = 60
 
 
-@dataclass
-class World:
-    """Both clusters; the stock one has sidecars, and no namespace is handed over yet."""
-
-    cluster: BlockingCluster
-    system: PulsarSystem
-    stock: StockCluster
-
-    def adopt(self, verb: str, namespace: str, *options: str) -> subprocess.Popen[str]:
-        """Start ``nextgen adopt``; it prints lines of JSON."""
-        url = self.stock.web_url(BROKERS[0])
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "nextgen", "adopt", verb, namespace),
-                *("--pulsar-admin", url, "--json", *options),
-            ],
-            env={**os.environ, "NEXTGEN_DATA_DIR": str(self.cluster.cluster.data_dir)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def adopted(self, verb: str, namespace: str, *options: str) -> dict[str, Any]:
-        """Run ``nextgen adopt`` to its end; return the last line."""
-        process = self.adopt(verb, namespace, *options)
-        printed, errors = process.communicate(timeout=COMMAND_S_MAX)
-        assert process.returncode == 0, errors
-        found: dict[str, Any] = json.loads(printed.splitlines()[-1])
-        return found
-
-    @property
-    def stock_url(self) -> str:
-        """The service URL of clients that know the stock brokers, and nothing of discovery."""
-        return self.stock.url(1) + "," + self.stock.url(2).removeprefix("pulsar://")
-
-    def placed_at(self, topic: str) -> set[str]:
-        """Return where each broker says that a topic is."""
-        path = topic.replace("://", "/")
-        return {self.stock.lookup(asked, path)["brokerUrl"] for asked in BROKERS}
-
-    def connected_since(self, topic: str) -> list[str]:
-        stats = json.loads(self.stock.admin("GET", f"{topic.replace('://', '/')}/stats"))
-        return [each["connectedSince"] for each in stats["publishers"]]
+def command(world: World, verb: str, namespace: str, *options: str) -> list[str]:
+    return ["adopt", verb, namespace, "--pulsar-admin", world.stock.web_url(PLAIN), *options]
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    classpath = plugin_classpath()
-    with (
-        blocking_cluster(tmp_path_factory.mktemp("cluster"), SIZE) as cluster,
-        StockCluster(classpath, tmp_path_factory.mktemp("stock"), cluster) as stock,
-        operated(cluster) as system,
-    ):
-        for number in BROKERS:
-            stock.start_broker(number)
-            stock.start_sidecar(number)
-            stock.wait_commanded(number)
-        yield World(cluster, system, stock)
+def environment(world: World) -> dict[str, str]:
+    return {**os.environ, "NEXTGEN_DATA_DIR": str(world.cluster.cluster.data_dir)}
+
+
+def adopt(
+    world: World, verb: str, namespace: str, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``nextgen adopt`` to its end."""
+    return run_warm(
+        "nextgen",
+        command(world, verb, namespace, "--json", *options),
+        environment=environment(world),
+        timeout_s=COMMAND_S_MAX,
+    )
+
+
+def adopted(world: World, verb: str, namespace: str, *options: str) -> dict[str, Any]:
+    """Run ``nextgen adopt``, which must do it; return the last line."""
+    ended = adopt(world, verb, namespace, *options)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def kill_at(world: World, namespace: str, step: str) -> None:
+    """Begin to hand a namespace over, and kill that as soon as it takes a step."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "nextgen", *command(world, "run", namespace, "--json")],
+        env=environment(world),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line).get("step") == step:
+                break
+        process.kill()
+
+
+def placed_at(world: World, topic: str) -> set[str]:
+    """Return where each broker says that a topic is."""
+    path = topic.replace("://", "/")
+    return {world.stock.lookup(asked, path)["brokerUrl"] for asked in STOCK}
+
+
+def connected_since(world: World, topic: str) -> list[str]:
+    stats = json.loads(world.stock.admin("GET", f"{topic.replace('://', '/')}/stats"))
+    return [each["connectedSince"] for each in stats["publishers"]]
+
+
+def stock_url(world: World) -> str:
+    """Return the service URL of clients that know the stock brokers, and nothing of discovery."""
+    return "pulsar://" + ",".join(
+        world.stock.url(number).removeprefix("pulsar://") for number in STOCK
+    )
 
 
 @pytest.fixture
 def client(world: World) -> Iterator[pulsar.Client]:
-    with world.system.client(world.stock_url) as opened:
+    url = stock_url(world)
+    with world.system.client(url, operation_timeout_seconds=OPERATION_S_MAX) as opened:
         yield opened
 
 
@@ -154,7 +149,7 @@ class Traffic:
 
     def wait_acknowledged(self, more: int) -> None:
         for load in self.loads:
-            load.wait_acknowledged(more, timeout_s=LATER_S)
+            load.wait_acknowledged(more)
 
     def assert_nothing_lost(self) -> None:
         """Judge all topics; call it behind the end."""
@@ -182,31 +177,30 @@ def test_java_python_and_go_clients_notice_nothing_of_a_handover_and_the_way_bac
     client.create_producer(idle).close()
     began_ns = time.monotonic_ns()
     with ExitStack() as ends:
-        clients = started_clients(world.stock_url, topics, tmp_path, ends)
+        clients = started_clients(stock_url(world), topics, tmp_path, ends)
         wait_progress(clients, 100)
-        since = {topic: world.connected_since(topic) for topic in topics}
-        planned = world.adopted("plan", namespace)
+        since = {topic: connected_since(world, topic) for topic in topics}
+        planned = adopted(world, "plan", namespace)
         assert not world.system.has_topic(topics[0])
 
-        handed = world.adopted("run", namespace)
+        handed = adopted(world, "run", namespace)
         wait_progress(clients, 100)
 
-        assert {topic: world.connected_since(topic) for topic in topics} == since
-        again = world.adopted("run", namespace)
+        assert {topic: connected_since(world, topic) for topic in topics} == since
+        again = adopted(world, "run", namespace)
         for topic in (*topics, idle, f"persistent://{namespace}/parts-partition-2"):
-            (found,) = world.system.repeated_command("lookup", topic, "--fresh")
-            assert {found["answers"][0]["broker_url"]} == world.placed_at(topic)
+            assert placed_at(world, topic) == {world.stock.url(world.number_of_owner(topic))}
         owner = world.system.owner(moved)
-        (other,) = (node for node in map(NODE.format, BROKERS) if node != owner)
+        other = next(node for node in map(NODE.format, STOCK) if node != owner)
         world.system.repeated_command("move", moved, "--to", other)
         wait_progress(clients, 100)
 
-        back = world.adopted("undo", namespace)
+        back = adopted(world, "undo", namespace)
         wait_progress(clients, 100)
         for topic in topics[1:]:
-            assert world.connected_since(topic) == since[topic]
+            assert connected_since(world, topic) == since[topic]
         for topic in topics:
-            assert len(world.placed_at(topic)) == 1
+            assert len(placed_at(world, topic)) == 1
         for each in clients:
             each.end()
 
@@ -237,20 +231,15 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
 ) -> None:
     topics = names(namespace, 3)
     with Traffic(client, topics) as traffic:
-        with world.adopt("run", namespace) as first:
-            assert first.stdout is not None
-            for line in first.stdout:
-                if json.loads(line).get("step") == step:
-                    break
-            first.kill()
+        kill_at(world, namespace, step)
         traffic.wait_acknowledged(20)
 
-        handed = world.adopted("run", namespace)
+        handed = adopted(world, "run", namespace)
         traffic.wait_acknowledged(20)
         world.system.repeated_command("move", topics[0])
         traffic.wait_acknowledged(20)
 
-        world.adopted("undo", namespace, "--forget")
+        adopted(world, "undo", namespace, "--forget")
         traffic.wait_acknowledged(20)
 
     traffic.assert_nothing_lost()
@@ -268,10 +257,9 @@ def test_what_hinders_a_handover_is_named_and_changes_nothing(
     world.system.create_topic(taken, partitions=2)
 
     for verb in ("plan", "run"):
-        process = world.adopt(verb, namespace)
-        printed, errors = process.communicate(timeout=COMMAND_S_MAX)
-        assert process.returncode == ExitCode.REFUSED, errors
-        assert "has 3 partitions in Pulsar and 2 here" in printed + errors
+        ended = adopt(world, verb, namespace)
+        assert ended.returncode == ExitCode.REFUSED, ended.stderr
+        assert "has 3 partitions in Pulsar and 2 here" in ended.stdout + ended.stderr
 
     policies = json.loads(world.stock.admin("GET", f"namespaces/{namespace}"))
     assert "nextgen.placement" not in (policies.get("properties") or {})

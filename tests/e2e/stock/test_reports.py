@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.error
-from collections.abc import Iterator
 from typing import Any
 
 import pulsar
@@ -12,40 +11,28 @@ import pytest
 
 from tests.support.callers.stock_client import numbered, send_all
 from tests.support.callers.stock_load import SEND_TIMEOUT_MS, SteadyProducer
-from tests.support.stock.pair import BROKERS, MEDDLED, NAMESPACE, PLAIN, Pair, running_pair, until
+from tests.support.stock.world import MEDDLED, PLAIN, STOCK, World, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
-
-BASE = f"persistent://{NAMESPACE}"
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with running_pair(tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
-
-
-@pytest.fixture
-def client(pair: Pair) -> Iterator[pulsar.Client]:
-    with pair.system.client() as opened:
-        yield opened
 
 
 def path_of(topic: str) -> str:
     return topic.replace("://", "/")
 
 
-def test_the_load_is_that_of_the_broker(pair: Pair, client: pulsar.Client) -> None:
-    topic = f"{BASE}/loaded"
-    pair.system.create_topics([topic])
-    pair.place(topic, PLAIN)
+def test_the_load_is_that_of_the_broker(
+    world: World, client: pulsar.Client, handed_over: str
+) -> None:
+    topic = f"persistent://{handed_over}/loaded"
+    world.system.create_topics([topic])
+    world.move_to(topic, PLAIN)
     producer = client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
     consumer = client.subscribe(topic, "some")
     with SteadyProducer(producer, in_flight_max=100, pause_ms=1) as load:
         load.wait_acknowledged(100)
 
         def is_measured() -> bool:
-            found = pair.broker(PLAIN)["load"]
+            found = world.broker(PLAIN)["load"]
             print(json.dumps(found))
             return (
                 found is not None
@@ -65,34 +52,36 @@ def test_the_load_is_that_of_the_broker(pair: Pair, client: pulsar.Client) -> No
 
 
 @pytest.mark.parametrize("by", ["pulsar", "discovery"])
-def test_a_topic_that_is_deleted_leaves_both(pair: Pair, client: pulsar.Client, by: str) -> None:
-    topic = f"{BASE}/deleted-by-{by}"
-    pair.system.create_topics([topic])
+def test_a_topic_that_is_deleted_leaves_both(
+    world: World, client: pulsar.Client, handed_over: str, by: str
+) -> None:
+    topic = f"persistent://{handed_over}/deleted-by-{by}"
+    world.system.create_topics([topic])
     producer = client.create_producer(topic)
     send_all(producer, numbered(3))
     producer.close()
 
     if by == "pulsar":
-        pair.rest_of_pulsar("DELETE", path_of(topic))
+        world.rest_of_pulsar("DELETE", path_of(topic))
     else:
-        pair.rest("DELETE", path_of(topic))
+        world.rest("DELETE", path_of(topic))
 
-    until(lambda: not pair.system.has_topic(topic), f"{topic} is still in the inventory")
-    assert topic not in pair.rest_of_pulsar("GET", path_of(BASE))
+    until(lambda: not world.system.has_topic(topic), f"{topic} is still in the inventory")
+    assert topic not in world.rest_of_pulsar("GET", f"persistent/{handed_over}")
 
 
 @pytest.mark.parametrize("by", ["pulsar", "discovery"])
 def test_a_partitioned_topic_is_operated_on_and_deleted_as_a_whole(
-    pair: Pair, client: pulsar.Client, by: str
+    world: World, client: pulsar.Client, handed_over: str, by: str
 ) -> None:
     """Partition 0 is at another broker than the one that is asked."""
-    topic = f"{BASE}/whole-{by}"
+    topic = f"persistent://{handed_over}/whole-{by}"
     path = path_of(topic)
-    call = pair.rest_of_pulsar if by == "pulsar" else pair.rest
-    pair.stock.admin("PUT", f"{path}/partitions", 3)
-    pair.system.command("topics", "create", topic, "--partitions", "3")
-    pair.place(f"{topic}-partition-0", PLAIN)
-    pair.place(f"{topic}-partition-1", MEDDLED)
+    call = world.rest_of_pulsar if by == "pulsar" else world.rest
+    world.stock.admin("PUT", f"{path}/partitions", 3)
+    world.system.command("topics", "create", topic, "--partitions", "3")
+    world.move_to(f"{topic}-partition-0", PLAIN)
+    world.move_to(f"{topic}-partition-1", MEDDLED)
     producer = client.create_producer(topic)
     send_all(producer, numbered(6))
     client.subscribe(topic, "some").close()
@@ -107,66 +96,73 @@ def test_a_partitioned_topic_is_operated_on_and_deleted_as_a_whole(
 
     call("DELETE", f"{path}/partitions?force=true")
 
-    until(lambda: not pair.system.has_topic(topic), f"{topic} is still in the inventory")
-    assert not pair.rest_of_pulsar("GET", f"{path_of(BASE)}/partitioned")
-    assert not [each for each in pair.rest_of_pulsar("GET", path_of(BASE)) if topic in each]
+    until(lambda: not world.system.has_topic(topic), f"{topic} is still in the inventory")
+    assert not world.rest_of_pulsar("GET", f"persistent/{handed_over}/partitioned")
+    left = world.rest_of_pulsar("GET", f"persistent/{handed_over}")
+    assert not [each for each in left if topic in each]
 
 
-def test_the_name_of_a_topic_with_partitions_does_not_become_a_topic(pair: Pair) -> None:
+def test_the_name_of_a_topic_with_partitions_does_not_become_a_topic(
+    world: World, handed_over: str
+) -> None:
     """Of one that was created in Pulsar alone."""
-    topic = f"{BASE}/unknown"
+    topic = f"persistent://{handed_over}/unknown"
     path = path_of(topic)
-    pair.stock.admin("PUT", f"{path}/partitions", 2)
-    for number in BROKERS:
+    world.stock.admin("PUT", f"{path}/partitions", 2)
+    for number in STOCK:
         with pytest.raises(urllib.error.HTTPError):
-            pair.stock.lookup(number, path)
-    assert not pair.system.has_topic(topic)
+            world.stock.lookup(number, path)
+    assert not world.system.has_topic(topic)
 
 
 def test_a_topic_that_is_deleted_while_it_is_open_nowhere_leaves_the_inventory(
-    pair: Pair, client: pulsar.Client
+    world: World, client: pulsar.Client, handed_over: str
 ) -> None:
-    topic = f"{BASE}/closed"
-    pair.system.create_topics([topic])
+    topic = f"persistent://{handed_over}/closed"
+    world.system.create_topics([topic])
     client.create_producer(topic).close()
-    pair.system.command("topics", "unload", topic)
-    pair.rest_of_pulsar("DELETE", path_of(topic))
+    world.system.command("topics", "unload", topic)
+    world.rest_of_pulsar("DELETE", path_of(topic))
 
-    until(lambda: not pair.system.has_topic(topic), f"{topic} is still in the inventory")
+    until(lambda: not world.system.has_topic(topic), f"{topic} is still in the inventory")
 
 
-def test_an_idle_topic_is_released_and_one_in_use_is_not(pair: Pair, client: pulsar.Client) -> None:
-    used, idle = topics = [f"{BASE}/used", f"{BASE}/idle"]
-    pair.system.create_topics(topics)
+def test_an_idle_topic_is_released_and_one_in_use_is_not(
+    world: World, client: pulsar.Client, handed_over: str
+) -> None:
+    used, idle = topics = [f"persistent://{handed_over}/used", f"persistent://{handed_over}/idle"]
+    world.system.create_topics(topics)
     for topic in topics:
-        pair.system.command("policies", "set", topic, "idle_time_ms=1000")
+        world.system.command("policies", "set", topic, "idle_time_ms=1000")
     kept, left = [client.create_producer(topic) for topic in topics]
     send_all(left, numbered(3))
     left.close()
 
-    until(lambda: not why(pair, idle)["broker_id"], f"{idle} is still assigned")
-    assert why(pair, used)["broker_id"]
+    until(lambda: not why(world, idle)["broker_id"], f"{idle} is still assigned")
+    assert why(world, used)["broker_id"]
     send_all(kept, numbered(3))
     again = client.create_producer(idle)
     send_all(again, numbered(3))
 
 
-def why(pair: Pair, topic: str) -> dict[str, Any]:
+def why(world: World, topic: str) -> dict[str, Any]:
     """Return what is known of the topic's place, without looking it up: that would assign it."""
-    (found,) = pair.system.command("topics", "why", topic)
+    (found,) = world.system.command("topics", "why", topic)
     return dict(found)
 
 
-def test_operations_on_a_topic_are_its_brokers(pair: Pair, client: pulsar.Client) -> None:
-    topic = f"{BASE}/operated"
+def test_operations_on_a_topic_are_its_brokers(
+    world: World, client: pulsar.Client, handed_over: str
+) -> None:
+    topic = f"persistent://{handed_over}/operated"
     path = path_of(topic)
-    pair.system.create_topics([topic])
+    world.system.create_topics([topic])
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "some")
     consumer.close()
     send_all(producer, numbered(5))
 
-    assert pair.rest("GET", f"{path}/stats")["subscriptions"]["some"]["msgBacklog"] == 5
-    assert pair.rest("GET", f"{path}/subscriptions") == ["some"]
-    pair.rest("POST", f"{path}/subscription/some/skip_all")
-    assert pair.rest("GET", f"{path}/stats")["subscriptions"]["some"]["msgBacklog"] == 0
+    assert world.rest("GET", f"{path}/stats")["subscriptions"]["some"]["msgBacklog"] == 5
+    assert world.rest("GET", f"{path}/subscriptions") == ["some"]
+    world.rest("POST", f"{path}/subscription/some/skip_all")
+    assert world.rest("GET", f"{path}/stats")["subscriptions"]["some"]["msgBacklog"] == 0

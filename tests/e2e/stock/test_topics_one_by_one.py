@@ -1,15 +1,13 @@
 """Unmodified Apache Pulsar brokers serve topics that the cluster places one by one, beside embedded
-brokers that serve others. One cluster for all tests of this file: it takes a minute to start."""
+brokers that serve others."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import statistics
-import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +15,6 @@ import pulsar
 import pytest
 from pulsar import InitialPosition, MessageId
 
-from tests.support.callers.foreign_client import require_tools
 from tests.support.callers.stock_client import (
     numbered,
     read_all,
@@ -30,44 +27,25 @@ from tests.support.callers.stock_load import (
     SteadyProducer,
     assert_stored_once_in_order,
 )
-from tests.support.stock.cluster import NODE, PROPERTY
-from tests.support.stock.plugin import command_of_tests
+from tests.support.stock.cluster import NODE
 from tests.support.stock.recorded_clients import started_clients, wait_progress
 from tests.support.stock.recorded_run import RecordedRun
-from tests.support.stock.world import (
-    EMBEDDED,
-    HANDED_OVER,
-    STOCK,
-    WITH_LISTENERS,
-    World,
-    running_world,
-)
+from tests.support.stock.world import KEPT_FOR_EVER, STOCK, WITH_LISTENERS, World
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
+EMBEDDED = "acme/embedded"
 MOVES = 10
 MOVES_OF_EACH_CLIENT = 3
-MAVEN_S_MAX = 300
 SESSION_OVER = "the session is over"
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with running_world(tmp_path_factory.mktemp("world")) as running:
-        yield running
-
-
 @pytest.fixture
-def client(world: World) -> Iterator[pulsar.Client]:
-    """A stock client that knows the address of discovery and nothing else."""
-    with world.system.client() as opened:
-        yield opened
-
-
-@pytest.fixture
-def topics(world: World, client: pulsar.Client, request: pytest.FixtureRequest) -> tuple[str, str]:
+def topics(
+    world: World, client: pulsar.Client, handed_over: str, request: pytest.FixtureRequest
+) -> tuple[str, str]:
     """Two topics, of which Pulsar keeps all messages: a subscription has acknowledged none."""
-    name = f"persistent://{HANDED_OVER}/{request.node.name}"
+    name = f"persistent://{handed_over}/{request.node.name}"
     pair = f"{name}-a", f"{name}-b"
     world.system.create_topics(pair)
     for topic in pair:
@@ -171,7 +149,7 @@ def test_clients_of_a_listener_follow_a_topic_to_a_broker_that_has_it(
 def test_other_namespaces_are_pulsars_as_before(world: World, client: pulsar.Client) -> None:
     """A namespace that is not handed over, at a broker and not through discovery."""
     topic = "persistent://acme/stays/by-bundle"
-    world.stock.admin("PUT", "namespaces/acme/stays", {})
+    world.stock.create_namespace("acme/stays")
     with world.system.client(world.stock.url(1)) as stock_client:
         producer = stock_client.create_producer(topic)
         send_all(producer, numbered(10))
@@ -183,16 +161,16 @@ def test_other_namespaces_are_pulsars_as_before(world: World, client: pulsar.Cli
 
 
 def test_unloading_a_bundle_of_a_namespace_that_is_handed_over_closes_nothing(
-    world: World, client: pulsar.Client, topics: tuple[str, str]
+    world: World, client: pulsar.Client, handed_over: str, topics: tuple[str, str]
 ) -> None:
     topic, _ = topics
     stats = f"{topic.replace('://', '/')}/stats"
     client.create_producer(topic)
     before = json.loads(world.stock.admin("GET", stats))["publishers"]
-    bounds = json.loads(world.stock.admin("GET", f"namespaces/{HANDED_OVER}"))["bundles"]
+    bounds = json.loads(world.stock.admin("GET", f"namespaces/{handed_over}"))["bundles"]
 
     for lower, upper in itertools.pairwise(bounds["boundaries"]):
-        world.stock.admin("PUT", f"namespaces/{HANDED_OVER}/{lower}_{upper}/unload")
+        world.stock.admin("PUT", f"namespaces/{handed_over}/{lower}_{upper}/unload")
 
     after = json.loads(world.stock.admin("GET", stats))["publishers"]
     assert len(before) == 1
@@ -216,7 +194,7 @@ def test_a_frozen_owner_acknowledges_nothing_behind_the_next_one(
             successor = client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
             acknowledged = send_all(successor, numbered(10))
             world.stock.thaw(frozen)
-            first.wait_acknowledged(200, timeout_s=60)
+            first.wait_acknowledged(200)
 
     contents = stored(client, topic)
     ours = [int(each) for each in contents if each.isdecimal()]
@@ -241,8 +219,8 @@ def test_a_broker_without_its_sidecar_gives_its_topics_up(
         world.stock.sidecars[left].kill()
         world.wait_other_owner(topic, left)
         world.stock.wait_logged(left, SESSION_OVER, more_than=ended)
-        load.wait_acknowledged(400, timeout_s=60)
-    world.stock.start_sidecar(left)
+        load.wait_acknowledged(400)
+    world.start_sidecar(left)
     world.stock.wait_commanded(left)
 
     assert world.number_of_owner(topic) != left
@@ -252,12 +230,14 @@ def test_a_broker_without_its_sidecar_gives_its_topics_up(
 
 
 def test_java_python_and_go_clients_are_judged_by_the_history_of_kills_and_moves(
-    world: World, tmp_path: Path
+    world: World, handed_over: str, tmp_path: Path
 ) -> None:
     """1. Every topic moves, from broker to broker. 2. A broker is killed and starts again, and
     meanwhile 3. another one is stopped until its topics are served elsewhere, and 4. a sidecar is
     killed. 5. Topics move to the broker that is back."""
-    topics = [f"persistent://{HANDED_OVER}/judged-{each}" for each in ("java", "python", "go")]
+    # The history checker needs every message, also those that consumers have acknowledged.
+    world.stock.admin("POST", f"namespaces/{handed_over}/retention", KEPT_FOR_EVER)
+    topics = [f"persistent://{handed_over}/judged-{each}" for each in ("java", "python", "go")]
     run = RecordedRun(world, tmp_path / "history", topics)
     with ExitStack() as ends:
         clients = started_clients(world.system.service_url, topics, run.directory, ends)
@@ -273,7 +253,7 @@ def test_java_python_and_go_clients_are_judged_by_the_history_of_kills_and_moves
             first = world.first_at(killed, topics)
             world.stock.brokers[killed].kill()
             world.wait_other_owner(first, killed)
-            world.stock.start_broker(killed)
+            world.start_broker(killed)
             wait_progress(clients, 100)
         with run.fault("pause", NODE.format(frozen)):
             first = world.first_at(frozen, topics)
@@ -287,7 +267,7 @@ def test_java_python_and_go_clients_are_judged_by_the_history_of_kills_and_moves
             world.stock.sidecars[left].kill()
             world.wait_other_owner(first, left)
             wait_progress(clients, 100)
-            world.stock.start_sidecar(left)
+            world.start_sidecar(left)
             world.stock.wait_commanded(left)
         world.stock.wait_commanded(killed)
         for topic in topics:
@@ -310,6 +290,7 @@ def test_embedded_and_stock_brokers_serve_their_own_namespaces(
 ) -> None:
     """In one cluster, to one client: no topic ever comes to a broker of the other kind."""
     theirs, ours = topics[0], f"persistent://{EMBEDDED}/beside"
+    world.system.create_namespace(EMBEDDED, {})
     world.system.create_topics([ours])
     with (
         SteadyProducer(_producer(client, theirs), in_flight_max=50, pause_ms=2) as at_stock,
@@ -322,7 +303,7 @@ def test_embedded_and_stock_brokers_serve_their_own_namespaces(
             assert world.system.owner(theirs) == moved_to
             assert world.system.owner(ours) != before
             for each in (at_stock, at_embedded):
-                each.wait_acknowledged(50, timeout_s=60)
+                each.wait_acknowledged(50)
         for topic, target, kind in ((ours, moved_to, "stock"), (theirs, before, "embedded")):
             why = world.system.refused_command("topics", "move", topic, "--to", target)
             assert f"broker {target} is {kind}, the topic is served by" in why
@@ -339,8 +320,7 @@ def test_a_namespace_that_the_cluster_has_for_embedded_brokers_is_not_served_by_
     world: World,
 ) -> None:
     """Handed over in Pulsar alone: its topics would begin anew elsewhere."""
-    world.stock.admin("PUT", "namespaces/acme/half", {})
-    world.stock.admin("PUT", f"namespaces/acme/half/{PROPERTY}")
+    world.stock.hand_over("acme/half")
     world.system.create_namespace("acme/half", {})
 
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -353,28 +333,3 @@ def test_a_namespace_that_the_cluster_has_for_embedded_brokers_is_not_served_by_
 
 def _producer(client: pulsar.Client, topic: str) -> pulsar.Producer:
     return client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
-
-
-def test_a_killed_brokers_topics_are_served_elsewhere(
-    world: World, client: pulsar.Client, topics: tuple[str, str]
-) -> None:
-    topic, _ = topics
-    producer = client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
-    killed = world.number_of_owner(topic)
-    with SteadyProducer(producer, in_flight_max=200, pause_ms=1) as load:
-        load.wait_acknowledged(200)
-        world.stock.brokers[killed].kill()
-        load.wait_acknowledged(200, timeout_s=60)
-
-    assert world.number_of_owner(topic) != killed
-    assert load.outcome.failed == {}
-    assert_stored_once_in_order(stored_numbers(client, topic), load.outcome)
-    print(f"longest gap: {load.outcome.gap_ms_max:.0f} ms")
-
-
-def test_the_plugins_own_tests_pass(tmp_path: Path) -> None:
-    require_tools("java", "mvn")
-    result = subprocess.run(
-        command_of_tests(tmp_path), capture_output=True, text=True, timeout=MAVEN_S_MAX, check=False
-    )
-    assert result.returncode == 0, (result.stdout + result.stderr)[-3_000:]

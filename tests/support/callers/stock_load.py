@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import pulsar
 
-SEND_TIMEOUT_MS = 60_000
+SEND_TIMEOUT_MS = 100_000
 """Longer than any failover: an unacknowledged message is sent again by the client, not given up."""
 
-GOODBYE_S = 60
+ARRIVES_S_MAX = 100
+"""For an acknowledgement that must come. Only a failing test waits that long."""
 
 
 @dataclass
@@ -51,11 +52,11 @@ class SteadyProducer:
 
     def __exit__(self, *_exception: object) -> None:
         self._stopping.set()
-        self._thread.join(GOODBYE_S)
+        self._thread.join(ARRIVES_S_MAX)
         assert not self._thread.is_alive()
         self._producer.flush()
         with self._progress:
-            done = self._progress.wait_for(lambda: not self.in_flight, GOODBYE_S)
+            done = self._progress.wait_for(lambda: not self.in_flight, ARRIVES_S_MAX)
         assert done, f"{self.in_flight} sends without an outcome"
 
     @property
@@ -63,18 +64,18 @@ class SteadyProducer:
         outcome = self.outcome
         return outcome.sent - len(outcome.acknowledged) - len(outcome.failed)
 
-    def wait_acknowledged(self, more: int, *, timeout_s: float = 30) -> None:
+    def wait_acknowledged(self, more: int) -> None:
         """Return when this many more messages have been acknowledged."""
         with self._progress:
             goal = len(self.outcome.acknowledged) + more
             reached = self._progress.wait_for(
-                lambda: len(self.outcome.acknowledged) >= goal, timeout_s
+                lambda: len(self.outcome.acknowledged) >= goal, ARRIVES_S_MAX
             )
         assert reached, f"{len(self.outcome.acknowledged)} of {goal} acknowledged"
 
-    def wait_in_flight(self, count: int, *, timeout_s: float = 30) -> int:
+    def wait_in_flight(self, count: int) -> int:
         """Return the number of pending sends once it is at least this."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + ARRIVES_S_MAX
         while (in_flight := self.in_flight) < count:
             assert time.monotonic() < deadline, f"{in_flight} in flight"
             time.sleep(0.0002)

@@ -4,8 +4,8 @@
     broker 1 ── sidecar 1
     broker 2 ── sidecar 2 ...
 
-The first process of the store ends last. A broker needs a processor to itself for half a minute
-while it starts.
+A broker needs a processor to itself for half a minute while it starts. At the end all are killed:
+in order it would take as long.
 """
 
 from __future__ import annotations
@@ -14,26 +14,30 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks.support.stock_broker import OPENED, free_port
+from nextgen.cli.local.cluster import child_environment
 from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.runtime.security.cluster_secret import SECRET_FILE
 from tests.support.callers.foreign_client import SHORT_LIVED
+from tests.support.processes.fork_server import WarmProcess, start_warm
 from tests.support.processes.local_cluster import BlockingCluster
 
 HEAP_MB = 400
 START_S_MAX = 240
 STOP_S_MAX = 20
 HTTP_S_MAX = 30
+REDIRECTS_MAX = 3
 STARTER = "org.apache.pulsar.PulsarBrokerStarter"
 """Not Pulsar's standalone, which sends clients through the address that they asked."""
 
@@ -84,7 +88,7 @@ class NotStarted(Exception):
 class Running:
     """One process and its log."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | WarmProcess
     log: Path
 
     def stop(self) -> None:
@@ -172,6 +176,7 @@ class StockCluster:
     def start_broker(self, number: int, more: str = "") -> None:
         """Start a broker, with ``more`` in its configuration; ``wait_commanded`` returns when it
         works. It keeps its ports."""
+        self._expect_session(number)
         folder = self._folder(f"broker-{number}")
         for ports in (self._http, self._pulsar, self._tls):
             if number not in ports:
@@ -191,6 +196,7 @@ class StockCluster:
     def start_sidecar(self, number: int, *, socket: Path | None = None) -> None:
         """Start the sidecar of a broker, whether that runs or not. ``socket``: of another process
         between the two."""
+        self._expect_session(number)
         node_id = NODE.format(number)
         self.sidecars[number] = self._sidecar(
             f"sidecar-{number}", node_id, socket or self.socket(number)
@@ -203,30 +209,41 @@ class StockCluster:
     def _sidecar(self, folder: str, node_id: str, socket: Path) -> RunningSidecar:
         plan, data = self._cluster.plan, self._cluster.cluster.data_dir
         http = f"127.0.0.1:{free_port()}"
-        running = self._run(
-            self._folder(folder),
-            [
-                *(sys.executable, "-m", "brokers", "--sidecar", str(socket)),
-                *("--node-id", node_id, "--cluster-id", plan.cluster_id),
-                *("--listen", f"127.0.0.1:{free_port()}", "--http-listen", http),
-                *("--cluster-managers", plan.manager_endpoints),
-                *("--cluster-secret-file", str(data / SECRET_FILE)),
-            ],
-            os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        )
-        return RunningSidecar(running.process, running.log, http)
+        begun = self._folder(folder)
+        with (begun / "log").open("ab") as output:
+            process = start_warm(
+                "brokers",
+                [
+                    *("--sidecar", str(socket), "--node-id", node_id),
+                    *("--cluster-id", plan.cluster_id),
+                    *("--listen", f"127.0.0.1:{free_port()}", "--http-listen", http),
+                    *("--cluster-managers", plan.manager_endpoints),
+                    *("--cluster-secret-file", str(data / SECRET_FILE)),
+                ],
+                environment=child_environment(lifeline=False),
+                directory=begun,
+                stdout=output,
+                stderr=output,
+            )
+        running = RunningSidecar(process, begun / "log", http)
+        self._ends.callback(running.kill)
+        return running
 
     def wait_commanded(self, number: int) -> None:
-        """Return when the broker's sidecar has begun a session since the last call of this.
+        """Return when the broker's sidecar has a session that began after one of the two was
+        started or frozen for the last time.
 
         Raises:
             NotStarted: One of the two has ended, or it took too long.
         """
         broker, sidecar = self.brokers[number], self.sidecars[number]
-
-        before = self._sessions.get(number, 0)
+        before = self._sessions[number]
         self.wait(lambda: sidecar.sessions() > before, broker, sidecar)
-        self._sessions[number] = sidecar.sessions()
+
+    def _expect_session(self, number: int) -> None:
+        """Have ``wait_commanded`` wait for a session that has not begun yet."""
+        sidecar = self.sidecars.get(number)
+        self._sessions[number] = sidecar.sessions() if sidecar else 0
 
     def logged(self, number: int, text: str) -> int:
         """Return how often a broker has written ``text`` to its log."""
@@ -278,18 +295,11 @@ class StockCluster:
         return f"pulsar://{at}:{self._pulsar[number]}", f"pulsar+ssl://{at}:{self._tls[number]}"
 
     def _call(self, number: int, method: str, path: str, body: object) -> bytes:
-        request = urllib.request.Request(
-            f"{self.web_url(number)}/{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=HTTP_S_MAX) as answer:
-            content: bytes = answer.read()
-            return content
+        return call_admin_rest(method, f"{self.web_url(number)}/{path}", body)
 
     def freeze(self, number: int) -> None:
-        """Stop a broker's process with SIGSTOP."""
+        """Stop a broker's process with SIGSTOP, for longer than its session lasts."""
+        self._expect_session(number)
         self.brokers[number].process.send_signal(signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
@@ -347,7 +357,7 @@ class StockCluster:
                 ),
                 log,
             )
-        self._ends.callback(running.stop)
+        self._ends.callback(running.kill)
         return running
 
     def wait(self, is_done: Callable[[], bool], *needed: Running) -> None:
@@ -374,3 +384,35 @@ class StockCluster:
     def socket(self, number: int) -> Path:
         """Return the path of the socket of a broker's plug-in."""
         return self._sockets / f"{number}.sock"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_arguments: Any, **_more: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
+def call_admin_rest(method: str, url: str, body: object = None) -> bytes:
+    """Call an Admin REST and follow its redirects, as an admin library does, whatever the method.
+
+    Raises:
+        urllib.error.HTTPError: It was refused.
+    """
+    for _ in range(REDIRECTS_MAX):
+        request = urllib.request.Request(
+            url,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with _OPENER.open(request, timeout=HTTP_S_MAX) as answer:
+                content: bytes = answer.read()
+                return content
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.TEMPORARY_REDIRECT:
+                raise
+            url = error.headers["Location"]
+    raise AssertionError(f"redirected again and again, at last to {url}")

@@ -22,7 +22,7 @@ from nextgen.harness.history.model import Drained, Received
 from nextgen.harness.history.record_file import Recorder, read_records
 from tests.support.callers.foreign_client import go_program, java_program
 
-PROGRESS_S_MAX = 60
+PROGRESS_S_MAX = 180
 END_S_MAX = 150
 INTERVAL_MS = 3
 SUBSCRIPTION = "attached"
