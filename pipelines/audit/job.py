@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -65,12 +66,12 @@ def run(
     settings = {_ADAPTIVE: "false", _PARTITIONS: str(_partitions(spark, source))}
     legs = _slot_legs(spark, source)
     events = facts_of(audited_events(spark, source), with_slots=bool(legs.legs))
-    with _settings(spark, settings), _cached(events) as facts:
+    with _settings(spark, settings), cached(events) as facts:
         source.findings += _hash_mismatches(spark, source)
         source.findings += last_events_differ(source)
         listed = _listed_files(spark, source)
         read = places.files_read(facts)
-        with _cached(read), _cached(places.blocks_of(facts)) as blocks:
+        with cached(read), cached(places.blocks_of(facts)) as blocks:
             _count_rows(summary, listed, read, result)
             result.shards = places.clocks_of(blocks).orderBy("shard_id").limit(SHARDS_MAX).collect()
             found = _place_findings(spark, source, facts, blocks, result)
@@ -84,7 +85,7 @@ def run(
                 _troubles(spark, result.troubles),
                 is_any_troubled=bool(result.troubles),
             )
-            with _cached(doubted) as findings:
+            with cached(doubted) as findings:
                 _take_findings(result, findings)
                 _name_events(spark, result)
                 if out is not None:
@@ -281,9 +282,18 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
 
 
 @contextmanager
-def _cached(frame: DataFrame) -> Iterator[DataFrame]:
+def cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """Return the rows of ``frame`` as a relation, computed once and kept until the block ends.
+
+    Frames made of it do not contain the plan that made ``frame``. Spark would analyse the plan of
+    the facts anew for each of the forty places where the rules use them.
+    """
     frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        yield frame
+        spark: Any = frame.sparkSession
+        # As Spark does it when it plans a query of a persisted frame.
+        plan = frame.select("*")._jdf.queryExecution().withCachedData()
+        datasets = spark._jvm.org.apache.spark.sql.classic.Dataset
+        yield DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)
     finally:
         frame.unpersist()

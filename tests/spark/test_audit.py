@@ -21,7 +21,7 @@ from nextgen.kernel.routing.hashing import slot_of
 from pipelines.audit.export_files import look_at
 from pipelines.audit.facts import facts_of
 from pipelines.audit.finding import RULES, Basis
-from pipelines.audit.job import LAG_S, audited_events, run
+from pipelines.audit.job import LAG_S, audited_events, cached, run
 from pipelines.audit.report import write_report
 from pipelines.audit.rules import places
 from pipelines.audit.rules.slot_homes import home_findings, moved_findings
@@ -66,14 +66,12 @@ def test_each_broken_promise_is_one_finding_that_names_its_events(
     pq.write_table(EventColumns().table(events), tmp_path / "events.parquet")
     settled_ms = max(event.time_ms for event in events) - LAG_S * 1_000
     facts = facts_of(spark.read.parquet(str(tmp_path / "events.parquet")))
-    with settings(spark, INTERPRETED):
-        cached = facts.persist()
+    with settings(spark, INTERPRETED), cached(facts) as kept:
         clocks = Clocks(settled_ms, LAG_S * 1_000)
-        rules = rule_findings(cached, clocks, MovedSlots(spark), has_ledger=True)
-        all_rules = rules.unionByName(places.terms_back(places.blocks_of(cached))).limit(1_000)
+        rules = rule_findings(kept, clocks, MovedSlots(spark), has_ledger=True)
+        all_rules = rules.unionByName(places.terms_back(places.blocks_of(kept))).limit(1_000)
         plan, read_by_rules = plan_of(all_rules), leaves(all_rules)
         rows = all_rules.collect()
-        cached.unpersist()
     found: dict[int, list[tuple[str, Place, Place | None]]] = defaultdict(list)
     for row in rows:
         event = (row.shard_id, row.position)
