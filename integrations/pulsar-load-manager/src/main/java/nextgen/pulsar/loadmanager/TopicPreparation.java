@@ -1,18 +1,23 @@
 package nextgen.pulsar.loadmanager;
 
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import org.apache.bookkeeper.mledger.AsyncCallbacks.ManagedLedgerInfoCallback;
 import org.apache.bookkeeper.mledger.ManagedLedgerException;
-import org.apache.bookkeeper.mledger.ManagedLedgerInfo;
+import org.apache.bookkeeper.mledger.ManagedLedgerFactory;
+import org.apache.bookkeeper.mledger.impl.ManagedLedgerFactoryImpl;
+import org.apache.bookkeeper.mledger.impl.MetaStore;
+import org.apache.bookkeeper.mledger.proto.KeyValue;
+import org.apache.bookkeeper.mledger.proto.ManagedLedgerInfo;
 import org.apache.bookkeeper.util.StringUtils;
 import org.apache.pulsar.broker.PulsarService;
 import org.apache.pulsar.broker.namespace.TopicExistsInfo;
 import org.apache.pulsar.common.naming.TopicName;
+import org.apache.pulsar.metadata.api.Stat;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -54,56 +59,77 @@ final class TopicPreparation {
         if (!name.isPersistent()) {
             return CompletableFuture.completedFuture(Optional.empty());
         }
-        String ledgers = name.getPersistenceNamingEncoding();
-        CompletableFuture<Optional<Coming>> coming = pulsar.getBrokerService()
+        // Whether it exists, and whether its name is that of a partition.
+        pulsar.getNamespaceService().checkTopicExistsAsync(name).thenAccept(TopicExistsInfo::recycle)
+                .exceptionally(error -> unprepared(topic, error));
+        pulsar.getSchemaRegistryService().getSchema(name.getSchemaName()).<Void>thenApply(read -> null)
+                .exceptionally(error -> unprepared(topic, error));
+        return whatIsOpen(name).exceptionally(error -> {
+            unprepared(topic, error);
+            return Optional.empty();
+        });
+    }
+
+    private static Void unprepared(String topic, Throwable error) {
+        LOG.debug("topic {} is not prepared: {}", topic, error.toString());
+        return null;
+    }
+
+    private CompletableFuture<Optional<Coming>> whatIsOpen(TopicName name) {
+        String path = MANAGED_LEDGERS + name.getPersistenceNamingEncoding();
+        // A move takes some thirty milliseconds: what can be is read side by side.
+        CompletableFuture<List<String>> subscriptions = pulsar.getLocalMetadataStore().getChildren(path);
+        return pulsar.getBrokerService()
                 // Reads policies of the namespace and of the topic.
                 .getManagedLedgerFactoryForTopic(name)
-                .thenCompose(factory -> {
-                    CompletableFuture<ManagedLedgerInfo> info = new CompletableFuture<>();
-                    factory.asyncGetManagedLedgerInfo(ledgers, new InfoCallback(info), null);
-                    return info;
-                })
-                .thenCompose(info -> whatIsOpen(ledgers, info));
-        return CompletableFuture.allOf(
-                coming,
-                // Whether it exists, and whether its name is that of a partition.
-                pulsar.getNamespaceService().checkTopicExistsAsync(name)
-                        .thenAccept(TopicExistsInfo::recycle),
-                pulsar.getSchemaRegistryService().getSchema(name.getSchemaName()))
-                .thenCompose(all -> coming)
-                .exceptionally(error -> {
-                    LOG.debug("topic {} is not prepared: {}", topic, error.toString());
-                    return Optional.empty();
-                });
+                .thenCompose(factory -> read(factory, name))
+                .thenCompose(stored -> stored.last < 0
+                        ? CompletableFuture.completedFuture(Optional.empty())
+                        // BookKeeper caches it, and reads it again at once when its owner closes it.
+                        : pulsar.getBookKeeperClient().getLedgerMetadata(stored.last)
+                                .thenCombine(subscriptions, (metadata, names) -> metadata.isClosed()
+                                        ? Optional.empty()
+                                        : Optional.of(coming(path, stored, names))));
     }
 
-    private CompletableFuture<Optional<Coming>> whatIsOpen(String ledgers, ManagedLedgerInfo info) {
-        if (info.ledgers.isEmpty()) {
-            return CompletableFuture.completedFuture(Optional.empty());
-        }
-        long last = info.ledgers.get(info.ledgers.size() - 1).ledgerId;
-        // BookKeeper caches it, and reads it again at once when its owner closes it.
-        return pulsar.getBookKeeperClient().getLedgerMetadata(last).thenApply(metadata ->
-                metadata.isClosed() ? Optional.empty() : Optional.of(coming(ledgers, info, last)));
-    }
-
-    private static Coming coming(String ledgers, ManagedLedgerInfo info, long last) {
+    private static Coming coming(String path, Stored stored, List<String> subscriptions) {
         Set<String> written = new HashSet<>(
-                List.of(LEDGERS + StringUtils.getHybridHierarchicalLedgerPath(last)));
-        info.cursors.keySet().forEach(each -> written.add(MANAGED_LEDGERS + ledgers + "/" + each));
-        return new Coming(info.properties == null ? Map.of() : info.properties, written);
+                List.of(LEDGERS + StringUtils.getHybridHierarchicalLedgerPath(stored.last)));
+        subscriptions.forEach(each -> written.add(path + "/" + each));
+        return new Coming(stored.properties, written);
     }
 
-    private record InfoCallback(CompletableFuture<ManagedLedgerInfo> answer)
-            implements ManagedLedgerInfoCallback {
+    private static CompletableFuture<Stored> read(ManagedLedgerFactory factory, TopicName name) {
+        CompletableFuture<Stored> found = new CompletableFuture<>();
+        if (factory instanceof ManagedLedgerFactoryImpl known) {
+            known.getMetaStore().getManagedLedgerInfo(
+                    name.getPersistenceNamingEncoding(), false, new Reading(found));
+        } else {
+            found.completeExceptionally(new UnsupportedOperationException("it is not BookKeeper's"));
+        }
+        return found;
+    }
+
+    /** What is stored of a managed ledger. {@code last}: its last ledger, -1: it has none. */
+    private record Stored(long last, Map<String, String> properties) { }
+
+    private record Reading(CompletableFuture<Stored> found)
+            implements MetaStore.MetaStoreCallback<ManagedLedgerInfo> {
         @Override
-        public void getInfoComplete(ManagedLedgerInfo info, Object context) {
-            answer.complete(info);
+        public void operationComplete(ManagedLedgerInfo info, Stat version) {
+            int ledgers = info.getLedgerInfosCount();
+            Map<String, String> properties = new HashMap<>();
+            for (int number = 0; number < info.getPropertiesCount(); number++) {
+                KeyValue property = info.getPropertyAt(number);
+                properties.put(property.getKey(), property.getValue());
+            }
+            found.complete(new Stored(
+                    ledgers == 0 ? -1 : info.getLedgerInfoAt(ledgers - 1).getLedgerId(), properties));
         }
 
         @Override
-        public void getInfoFailed(ManagedLedgerException error, Object context) {
-            answer.completeExceptionally(error);
+        public void operationFailed(ManagedLedgerException.MetaStoreException error) {
+            found.completeExceptionally(error);
         }
     }
 }
