@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
 
-from cluster_manager.domain.slot_moves.ranges import SlotRanges, ranges_of
+from cluster_manager.domain.slot_moves.ranges import SlotRanges
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
 from nextgen.kernel.limits.placement import SLOT_MOVE_REASON_CHARACTERS_MAX, SLOT_PLANS_KEPT
 from nextgen.kernel.routing.slots import SlotRun
@@ -160,9 +161,15 @@ def ranges_between(
     wanted: Iterable[SlotRun], owners: tuple[int, ...]
 ) -> dict[tuple[int, int], SlotRanges]:
     """Return what is left of ``wanted``: the slots to move, by the shard that has and gets them."""
-    slots: dict[tuple[int, int], list[int]] = {}
+    left: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for run in wanted:
-        for slot in range(run.first, run.last + 1):
-            if owners[slot] != run.shard_id:
-                slots.setdefault((owners[slot], run.shard_id), []).append(slot)
-    return {pair: ranges_of(found) for pair, found in slots.items()}
+        first = run.first
+        for owner, slots in groupby(owners[run.first : run.last + 1]):
+            last = first + len(list(slots)) - 1
+            if owner != run.shard_id:
+                ranges = left.setdefault((owner, run.shard_id), [])
+                # The run before may have ended here.
+                joined = ranges.pop()[0] if ranges and ranges[-1][1] == first - 1 else first
+                ranges.append((joined, last))
+            first = last + 1
+    return {pair: tuple(ranges) for pair, ranges in left.items()}

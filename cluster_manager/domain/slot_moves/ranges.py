@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from nextgen.kernel.limits.cluster import SLOT_COUNT
 
@@ -19,17 +19,6 @@ def slots_of(ranges: SlotRanges) -> Iterator[int]:
 def count_of(ranges: SlotRanges) -> int:
     """Return the number of slots."""
     return sum(last + 1 - first for first, last in ranges)
-
-
-def ranges_of(slots: Iterable[int]) -> SlotRanges:
-    """Return ``slots``, which are ascending, as ranges."""
-    ranges: list[tuple[int, int]] = []
-    for slot in slots:
-        if ranges and ranges[-1][1] == slot - 1:
-            ranges[-1] = (ranges[-1][0], slot)
-        else:
-            ranges.append((slot, slot))
-    return tuple(ranges)
 
 
 def shown(ranges: SlotRanges) -> str:

@@ -193,8 +193,14 @@ class World:
         moving = {
             slot for move in self.committed.slot_moves.under_way for slot in slots_of(move.ranges)
         }
-        for slot, owner in enumerate(owners_of(self.committed)):
-            assert slot in moving or self.owners[slot] == {owner}, f"the map is wrong of {slot}"
+        map_owners = owners_of(self.committed)
+        alone = {shard_id: {shard_id} for shard_id in set(map_owners)}
+        wrong = [
+            slot
+            for slot, (have, owner) in enumerate(zip(self.owners, map_owners, strict=True))
+            if have != alone[owner] and slot not in moving
+        ]
+        assert not wrong, "the map is wrong of these slots"
 
     def settle(self) -> None:
         """Let everything that is under way come to its end, without further stops."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster_manager.domain.capacity_ledger import CapacityLeaseReleased
 from cluster_manager.domain.cluster import (
@@ -29,7 +32,9 @@ from cluster_manager.domain.slot_moves.plans import (
     PlanPhase,
     ended,
     evolve,
+    ranges_between,
 )
+from cluster_manager.domain.slot_moves.ranges import slots_of
 from nextgen.kernel.events.decider import Rejected, RejectionCode
 from nextgen.kernel.limits.cluster import DISK_RESERVE_BYTES, SHARDS_MAX, SLOT_COUNT
 from nextgen.kernel.limits.placement import (
@@ -542,3 +547,33 @@ def test_wanted_slots_are_few_runs() -> None:
     state = planned(cluster(), wish(PlanKind.SPLIT, shard_id=1))
 
     assert state.plans.present.wanted == (SlotRun(2_731, 5_461, 4),)
+
+
+SHARDS = st.integers(1, 3)
+
+
+@given(
+    owners=st.lists(SHARDS, min_size=1, max_size=30),
+    pieces=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 8), SHARDS), max_size=8),
+)
+def test_what_is_left_of_a_plan_has_each_slot_in_as_few_ranges_as_possible(
+    owners: list[int], pieces: list[tuple[int, int, int]]
+) -> None:
+    wanted, first = [], 0
+    for gap, slots, shard_id in pieces:
+        last = min(first + gap + slots, len(owners)) - 1
+        if first + gap <= last:
+            wanted.append(SlotRun(first + gap, last, shard_id))
+            first = last + 1
+    expected: dict[tuple[int, int], list[int]] = {}
+    for run in wanted:
+        for slot in range(run.first, run.last + 1):
+            if owners[slot] != run.shard_id:
+                expected.setdefault((owners[slot], run.shard_id), []).append(slot)
+
+    left = ranges_between(wanted, tuple(owners))
+
+    assert {pair: list(slots_of(ranges)) for pair, ranges in left.items()} == expected
+    assert list(left) == list(expected)
+    for ranges in left.values():
+        assert all(last + 1 < first for (_, last), (first, _) in pairwise(ranges))
