@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import grpc
 
 from nextgen.client.model import BrokerState
-from nextgen.client.transport.channel import close_channel, open_channel
+from nextgen.client.transport.channel import close_channel, open_channel, wait_connected
 from nextgen.client.wire.errors import error_of_rpc
 from nextgen.kernel.limits.stream import PLUGIN_ANSWER_TIMEOUT_MS
 from nextgen.migration.adoption.ports import OpenTopic, OpenTopics, Outcome
@@ -70,6 +70,9 @@ class StockBrokers:
         topics: list[OpenTopic] = []
         by_topic = False
         async with _translated():
+            # A stream proves the secret for the challenge that its channel learned last, which ends
+            # long before a large namespace is handed over.
+            await wait_connected(self._channels[broker_id], broker_id)
             request = pb.ListOpenTopicsRequest(namespace=namespace)
             call = self._stubs[broker_id].ListOpenTopics(request, timeout=_PLUGIN_TIMEOUT_S)
             async for part in call:

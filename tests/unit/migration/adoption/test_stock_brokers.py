@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 
 from nextgen.client.model import BrokerState
+from nextgen.client.transport.member_gate import MemberGate
 from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.limits.inbound import CHALLENGE_PERIOD_MS
 from nextgen.migration.adoption.ports import OpenTopic, OpenTopics, Outcome
 from nextgen.migration.adoption.stock_brokers import StockBrokers
+from nextgen.runtime.security.cluster_proof import ClusterCredentials, use_credentials
 from protos.nextgen.v1 import stock_broker_pb2 as pb
 from protos.nextgen.v1.stock_broker_pb2_grpc import (
     StockBrokerServiceServicer,
@@ -68,9 +72,11 @@ def broker(broker_id: str, endpoint: str, *, is_live: bool = True) -> BrokerStat
 
 
 @asynccontextmanager
-async def listening(sidecar: Sidecar | None) -> AsyncIterator[str]:
+async def listening(
+    sidecar: Sidecar | None, gates: Sequence[MemberGate] = ()
+) -> AsyncIterator[str]:
     """Yield the address of a server, which is an embedded broker's without a sidecar."""
-    server = grpc.aio.server()
+    server = grpc.aio.server(interceptors=gates)
     if sidecar is not None:
         add_StockBrokerServiceServicer_to_server(sidecar, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -95,6 +101,23 @@ async def test_questions_are_answered() -> None:
             assert await brokers.close_foreign("stock-1", [EU]) == 2
         finally:
             await brokers.close()
+
+
+async def test_topics_are_listed_however_long_ago_the_first_question_was() -> None:
+    ours = ClusterCredentials("blue", b"0123456789abcdef", Path("/secret"))
+    now_s = [0.0]
+    use_credentials(ours)
+    try:
+        async with listening(Sidecar(), [MemberGate(ours, clock=lambda: now_s[0])]) as endpoint:
+            brokers = StockBrokers([broker("stock-1", endpoint)])
+            try:
+                for _ in range(3):
+                    assert len((await brokers.open_topics("stock-1", "acme/orders")).topics) == 2
+                    now_s[0] += 2 * CHALLENGE_PERIOD_MS / 1_000
+            finally:
+                await brokers.close()
+    finally:
+        use_credentials(None)
 
 
 async def test_only_live_stock_brokers_are_found() -> None:
