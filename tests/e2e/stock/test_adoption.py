@@ -174,7 +174,8 @@ def test_java_python_and_go_clients_notice_nothing_of_a_handover_and_the_way_bac
     idle = f"persistent://{namespace}/idle"
     world.stock.admin("POST", f"namespaces/{namespace}/retention", KEPT_FOR_EVER)
     world.stock.admin("PUT", f"persistent/{namespace}/parts/partitions", 3)
-    client.create_producer(idle).close()
+    # Pulsar deletes a topic that has had neither client nor subscription for a minute.
+    client.subscribe(idle, "keeps").close()
     began_ns = time.monotonic_ns()
     with ExitStack() as ends:
         clients = started_clients(stock_url(world), topics, tmp_path, ends)
