@@ -229,7 +229,8 @@ async def test_every_process_refuses_what_is_for_nodes_to_a_stranger(tmp_path: P
 
 
 async def test_a_sidecar_refuses_what_is_for_nodes_to_a_stranger(tmp_path: Path):
-    """Whether a stock broker runs or not: what moves topics, and what is told of its broker."""
+    """Calls that move topics, and calls that describe the stock broker, need proof of the cluster
+    secret. The broker does not run: a sidecar refuses before it asks its broker."""
     async with cluster_of(ClusterPlan, tmp_path) as cluster:
         node = make_plan_on_free_ports(MINIMAL).node("broker-1")
         secret = cluster.data_dir / SECRET_FILE
