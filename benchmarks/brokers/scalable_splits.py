@@ -33,7 +33,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.inventory.topic_listing import quantile
-from benchmarks.support.stock_broker import NoPeer, StockBroker
+from benchmarks.support.stock.standalone import NoPeer, StockBroker
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.pulsar.client import PulsarClientConnection
 from nextgen.pulsar.frames import encode_frame

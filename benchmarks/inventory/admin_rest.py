@@ -37,7 +37,7 @@ import uvloop
 
 from benchmarks.support import block_generator
 from benchmarks.support.block_generator import Generator, WrongAnswer, serve_blocks
-from benchmarks.support.stock_broker import NoPeer, StockBroker
+from benchmarks.support.stock.standalone import NoPeer, StockBroker
 from nextgen.cli.local.plan import MINIMAL, ClusterSize
 from nextgen.harness.perf.bench import Bench, bench
 from protos.nextgen.v1 import discovery_service_pb2 as pb

@@ -31,7 +31,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.support.stock_broker import NoPeer, StockBroker
+from benchmarks.support.stock.standalone import NoPeer, StockBroker
 from nextgen.cli.local.cluster import LocalCluster
 from nextgen.cli.local.plan import ClusterSize, make_plan_on_free_ports
 

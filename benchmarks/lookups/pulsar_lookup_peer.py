@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.support.stock_broker import NoPeer, StockBroker
+from benchmarks.support.stock.standalone import NoPeer, StockBroker
 from nextgen.cli.local.plan import ClusterSize
 from nextgen.harness.load.measure import summary_of_counts
 from nextgen.harness.load.process import run_job

@@ -14,7 +14,7 @@ from benchmarks.support.etcd_cluster import EtcdCluster
 from benchmarks.support.operations.callers import MODULE
 from benchmarks.support.operations.figures import Block, figures_of
 from benchmarks.support.process_costs import Processes
-from benchmarks.support.stock_broker import NoPeer, StockBroker
+from benchmarks.support.stock.standalone import NoPeer, StockBroker
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 STOCK_WARM_S = 30.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from benchmarks.support.stock_broker import NoPeer, StockBroker, free_port
+from benchmarks.support.stock.standalone import NoPeer, StockBroker, free_port
 from nextgen.client import st
 from nextgen.client.st.errors import ConnectionFailed, ServerRefused
 from nextgen.tasks.timeouts import timeout

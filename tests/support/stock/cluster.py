@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.support.stock_broker import OPENED, free_port
+from benchmarks.support.stock.standalone import OPENED, free_port
 from nextgen.cli.local.cluster import child_environment
 from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.runtime.security.cluster_secret import SECRET_FILE

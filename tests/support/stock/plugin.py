@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.support.stock_broker import SETTINGS
+from benchmarks.support.stock.standalone import SETTINGS
 from tests.support.callers.foreign_client import ROOT, built, require_tools
 
 PROJECT = ROOT / "integrations" / "pulsar-load-manager"
