@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,8 @@ from typing import Any
 import grpc.aio
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
+
+from tests.support.processes.free_ports import free_ports
 
 HOST = "127.0.0.1"
 MEMBERS = 3
@@ -78,17 +79,6 @@ def _classes() -> dict[str, Any]:
 _CLASS = _classes()
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 class EtcdCluster:
     """Members with the defaults of etcd (fsync on). A context manager; removes its data."""
 
@@ -100,7 +90,7 @@ class EtcdCluster:
         self.endpoints: list[str] = []
 
     async def __aenter__(self) -> EtcdCluster:
-        ports = _free_ports(2 * MEMBERS)
+        ports = free_ports(2 * MEMBERS)
         client_ports, peer_ports = ports[:MEMBERS], ports[MEMBERS:]
         members = ",".join(f"m{n}=http://{HOST}:{port}" for n, port in enumerate(peer_ports))
         for number, (client, peer) in enumerate(zip(client_ports, peer_ports, strict=True)):

@@ -6,14 +6,13 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import aiohttp
 
 from nextgen.tasks.timeouts import timeout
+from tests.support.processes.free_ports import free_ports
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -90,8 +89,7 @@ class StockBroker:
         self._settings = settings or {}
         self._flags = flags
         self._process: asyncio.subprocess.Process | None = None
-        self.port = free_port()
-        self._http_port = free_port()
+        self.port, self._http_port = free_ports(2)
 
     @property
     def http(self) -> str:
@@ -154,7 +152,7 @@ class StockBroker:
 
     def _bookie_options(self) -> tuple[str, ...]:
         """From 5.0 on, a bookie takes a free port by itself."""
-        return () if self._is_5 else ("--bookkeeper-port", str(free_port()))
+        return () if self._is_5 else ("--bookkeeper-port", str(*free_ports(1)))
 
     @property
     def _is_5(self) -> bool:
@@ -212,9 +210,3 @@ class StockBroker:
         lines = (self._directory / "broker.log").read_text("utf-8", "replace").splitlines()
         errors = [line for line in lines if "ERROR" in line]
         return (errors or lines or ["it wrote nothing"])[-1][:300]
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from benchmarks.support.stock.standalone import NoPeer, StockBroker, free_port
+from benchmarks.support.stock.standalone import NoPeer, StockBroker
 from nextgen.client import st
 from nextgen.client.st.errors import ConnectionFailed, ServerRefused
 from nextgen.tasks.timeouts import timeout
 from protos.pulsar import PulsarApi_pb2 as pulsar
 from tests.support.callers.foreign_client import SHORT_LIVED, require_tools, unavailable
+from tests.support.processes.free_ports import free_ports
 from tests.support.scalable_client.certificates import Authority
 from tests.support.scalable_client.checks import CHECKS, Check
 from tests.support.scalable_client.servers import JAVA_MIN, Server, newest_java
@@ -77,7 +78,8 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
     java = newest_java()
     if java is None:
         pytest.skip(f"a stock broker of 5.0 needs Java {JAVA_MIN}")
-    authority, tls_port = Authority(tmp_path_factory.mktemp("certificates")), free_port()
+    authority = Authority(tmp_path_factory.mktemp("certificates"))
+    (tls_port,) = free_ports(1)
     broker = StockBroker(
         tmp_path_factory.mktemp("stock"),
         version=VERSION,

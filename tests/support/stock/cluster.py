@@ -19,18 +19,19 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.support.stock.standalone import OPENED, free_port
+from benchmarks.support.stock.standalone import OPENED
 from nextgen.cli.local.cluster import child_environment
 from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.runtime.security.cluster_secret import SECRET_FILE
 from tests.support.callers.foreign_client import SHORT_LIVED
 from tests.support.processes.fork_server import WarmProcess, start_warm
+from tests.support.processes.free_ports import free_ports
 from tests.support.processes.local_cluster import BlockingCluster
 
 HEAP_MB = 400
@@ -80,8 +81,13 @@ FOR_STOCK = {BROKER_KIND_PROPERTY: BrokerKind.STOCK.value}
 """Of a namespace in our cluster whose topics stock brokers serve."""
 
 
+FAILED = "Failed to start Pulsar service"
+CAUSES = FAILED, "Caused by:", " ERROR "
+LINES_MAX = 40
+
+
 class NotStarted(Exception):
-    """Why a stock process does not run, with the end of its log."""
+    """Why a stock process does not run: the causes in its log, and the log's end."""
 
 
 @dataclass
@@ -90,6 +96,18 @@ class Running:
 
     process: subprocess.Popen[bytes] | WarmProcess
     log: Path
+    begin: int = field(default=0, kw_only=True)
+    """How many bytes of the log are of processes before it."""
+
+    def lines(self) -> list[str]:
+        """Return what it has written so far."""
+        with self.log.open("rb") as written:
+            written.seek(self.begin)
+            return written.read().decode(errors="replace").splitlines()
+
+    def has_failed(self) -> bool:
+        """Whether it has ended or, which takes it minutes, is about to end."""
+        return self.process.poll() is not None or any(FAILED in line for line in self.lines())
 
     def stop(self) -> None:
         self.process.terminate()
@@ -151,7 +169,7 @@ class StockCluster:
         self._flags = (*flags, f"-Xmx{heap_mb}m", f"-XX:MaxDirectMemorySize={heap_mb}m")
         self._directory = directory
         self._cluster = cluster
-        self._store_port = free_port()
+        (self._store_port,) = free_ports(1)
         self._http: dict[int, int] = {}
         self._pulsar: dict[int, int] = {}
         self._tls: dict[int, int] = {}
@@ -178,9 +196,8 @@ class StockCluster:
         works. It keeps its ports."""
         self._expect_session(number)
         folder = self._folder(f"broker-{number}")
-        for ports in (self._http, self._pulsar, self._tls):
-            if number not in ports:
-                ports[number] = free_port()
+        if number not in self._pulsar:
+            self._http[number], self._pulsar[number], self._tls[number] = free_ports(3)
         (folder / "broker.conf").write_text(
             (self._configuration + more).format(
                 pulsar=self._pulsar[number],
@@ -208,7 +225,8 @@ class StockCluster:
 
     def _sidecar(self, folder: str, node_id: str, socket: Path) -> RunningSidecar:
         plan, data = self._cluster.plan, self._cluster.cluster.data_dir
-        http = f"127.0.0.1:{free_port()}"
+        port, http_port = free_ports(2)
+        http = f"127.0.0.1:{http_port}"
         begun = self._folder(folder)
         with (begun / "log").open("ab") as output:
             process = start_warm(
@@ -216,7 +234,7 @@ class StockCluster:
                 [
                     *("--sidecar", str(socket), "--node-id", node_id),
                     *("--cluster-id", plan.cluster_id),
-                    *("--listen", f"127.0.0.1:{free_port()}", "--http-listen", http),
+                    *("--listen", f"127.0.0.1:{port}", "--http-listen", http),
                     *("--cluster-managers", plan.manager_endpoints),
                     *("--cluster-secret-file", str(data / SECRET_FILE)),
                 ],
@@ -234,11 +252,16 @@ class StockCluster:
         started or frozen for the last time.
 
         Raises:
-            NotStarted: One of the two has ended, or it took too long.
+            NotStarted: One of the two has failed, or it took too long. Neither runs any more.
         """
         broker, sidecar = self.brokers[number], self.sidecars[number]
         before = self._sessions[number]
-        self.wait(lambda: sidecar.sessions() > before, broker, sidecar)
+        try:
+            self.wait(lambda: sidecar.sessions() > before, broker, sidecar)
+        except NotStarted:
+            broker.kill()
+            sidecar.kill()
+            raise
 
     def _expect_session(self, number: int) -> None:
         """Have ``wait_commanded`` wait for a session that has not begun yet."""
@@ -351,11 +374,13 @@ class StockCluster:
     def _run(self, folder: Path, command: Sequence[str], environment: dict[str, str]) -> Running:
         log = folder / "log"
         with log.open("ab") as output:
+            begin = output.tell()
             running = Running(
                 subprocess.Popen(
                     command, cwd=folder, env=environment, stdout=output, stderr=output
                 ),
                 log,
+                begin=begin,
             )
         self._ends.callback(running.kill)
         return running
@@ -364,16 +389,17 @@ class StockCluster:
         """Return when ``is_done`` returns so.
 
         Raises:
-            NotStarted: One of ``needed`` has ended, or it took too long.
+            NotStarted: One of ``needed`` has failed, or it took too long.
         """
         deadline = time.monotonic() + START_S_MAX
         while not is_done():
-            ended = [each for each in needed if each.process.poll() is not None]
-            if ended or time.monotonic() > deadline:
+            failed = [each for each in needed if each.has_failed()]
+            if failed or time.monotonic() > deadline:
                 if not needed:
                     raise NotStarted("it has not come about")
-                lines = (ended or list(needed))[0].log.read_text(errors="replace").splitlines()
-                raise NotStarted("\n".join(lines[-20:]))
+                lines = (failed or list(needed))[0].lines()
+                causes = [each for each in lines if any(part in each for part in CAUSES)]
+                raise NotStarted("\n".join([*causes[-LINES_MAX:], "...", *lines[-LINES_MAX:]]))
             time.sleep(0.2)
 
     def _folder(self, name: str) -> Path:
