@@ -6,7 +6,7 @@ PROCESSES ?= 3
 # of tests/unit last, and the workers end together.
 BALANCED := --dist loadfile --no-loadscope-reorder
 # One process has all tests of stock brokers, which share three JVMs; the other one has the files.
-GROUPED := --dist loadgroup --no-loadscope-reorder
+GROUPED := --dist loadscope --no-loadscope-reorder
 # Folders whose tests are all for other targets: each worker would import them only to leave them out.
 ELSEWHERE := $(addprefix --ignore=tests/,spark chaos containers e2e/clients e2e/stock)
 BIN := $(VENV)/bin

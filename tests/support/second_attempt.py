@@ -10,7 +10,6 @@ a process of its own.
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 import tomllib
@@ -34,9 +33,6 @@ FIELDS = {"id": str, "cause": str, "owner": str, "since": date, "expires": date}
 FOLDERS = ("tests/integration/", "tests/e2e/", "tests/spark/", "tests/containers/")
 """Where an unstable test may live: examples over real processes, which the machine schedules.
 A unit test, a simulation, a fuzzer or a chaos run that fails once has found something."""
-
-GROUP = re.compile(r"@[^\]]*$")
-"""What pytest-xdist appends to a test's id with ``--dist loadgroup``: no test has that name."""
 
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:
@@ -99,7 +95,7 @@ class Failures:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.node_ids[GROUP.sub("", report.nodeid)] = None
+            self.node_ids[report.nodeid] = None
             # pytest-xdist reports a test whose worker process is gone with a phase of its own.
             self.has_crashed |= report.when not in ("setup", "call", "teardown")
 

@@ -126,13 +126,6 @@ def test_entry_covers_each_parameter_of_its_test() -> None:
     assert failures_of(f"{NODE_ID}_again").why_final({NODE_ID}) != ""
 
 
-def test_group_of_a_test_is_no_part_of_its_name() -> None:
-    failures = failures_of(f"{NODE_ID}@stock brokers", f"{NODE_ID}[a@b]@stock brokers")
-
-    assert list(failures.node_ids) == [NODE_ID, f"{NODE_ID}[a@b]"]
-    assert list(failures_of(f"{NODE_ID}[a@b]").node_ids) == [f"{NODE_ID}[a@b]"]
-
-
 def test_crash_of_a_process_of_tests_is_final() -> None:
     assert failures_of(NODE_ID, when="???").why_final({NODE_ID}) == "a process of the tests crashed"
 
