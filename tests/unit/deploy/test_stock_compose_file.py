@@ -53,6 +53,12 @@ def test_a_process_takes_its_flags(name: str) -> None:
     assert mounts_of(name)["secret"] == "/certs:ro"
 
 
+@pytest.mark.parametrize("name", ["zookeeper", "bookie"])
+def test_a_volume_of_pulsars_covers_a_folder_that_its_image_lets_group_0_write(name: str) -> None:
+    assert mounts_of(name) == {name: "/pulsar/data"}
+    assert SERVICES[name]["user"].endswith(":0")
+
+
 def test_there_are_three_stock_brokers_and_one_process_of_each_of_our_kinds() -> None:
     assert len(STOCK) == 3
     assert sorted(SERVICES[name]["command"][0] for name in NODES) == [
