@@ -8,7 +8,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.Properties;
 import org.apache.pulsar.admin.cli.PulsarAdminTool;
 
-/** Runs pulsar-admin once for each line of its input, in one process: a start takes seconds. */
+/**
+ * Runs pulsar-admin once for each line of its input, in one process and by one tool, as pulsar-shell
+ * does: to make its commands and its HTTP client takes longer than most calls.
+ */
 public final class Main extends PulsarAdminTool {
     private Main(Properties properties) throws Exception {
         super(properties);
@@ -19,30 +22,29 @@ public final class Main extends PulsarAdminTool {
      */
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
+        var printed = new ByteArrayOutputStream();
+        // The tool keeps the streams that it finds at first, and one of its commands closes them.
+        var stream =
+                new PrintStream(printed, true, StandardCharsets.UTF_8) {
+                    @Override
+                    public void close() {
+                        flush();
+                    }
+                };
+        System.setOut(stream);
+        System.setErr(stream);
+        var properties = new Properties();
+        properties.setProperty("webServiceUrl", arguments[0]);
+        var tool = new Main(properties);
         var commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = commands.readLine()) != null; ) {
-            var printed = new ByteArrayOutputStream();
-            var stream = new PrintStream(printed, true, StandardCharsets.UTF_8);
-            System.setOut(stream);
-            System.setErr(stream);
-            boolean succeeded = run(arguments[0], line.split("\t"));
-            stream.flush();
+            boolean succeeded = tool.run(line.split("\t"));
             answers.println(succeeded + "\t" + escaped(printed.toString(StandardCharsets.UTF_8)));
             answers.flush();
+            printed.reset();
         }
         // The tool's clients have threads that would keep this process alive.
         System.exit(0);
-    }
-
-    private static boolean run(String url, String[] words) {
-        var properties = new Properties();
-        properties.setProperty("webServiceUrl", url);
-        try {
-            return new Main(properties).run(words);
-        } catch (Exception error) {
-            error.printStackTrace();
-            return false;
-        }
     }
 
     private static String escaped(String text) {
