@@ -70,6 +70,8 @@ def started_clients(
 ) -> list[RecordedClient]:
     """Return a Java, a Python and a Go client at work, on a topic each; ``ends`` closes them."""
     for_java, for_python, for_go = topics
+    # Not while the other two send: a build without a cache takes minutes.
+    go_program()
     clients: list[RecordedClient] = []
     for begin in (
         lambda: java_client(service_url, for_java, directory / "java.jsonl"),
