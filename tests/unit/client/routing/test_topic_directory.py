@@ -489,6 +489,14 @@ async def test_an_absent_topic_is_located_only_if_it_may_be_created(directory, w
     assert (await directory.locate(name, create=True)).broker_id == "broker-1"
 
 
+async def test_the_lookup_of_a_partition_does_not_create_a_topic(directory, world):
+    """Of a topic that only a stock Pulsar cluster knows: it has as many partitions as it has."""
+    partition = parse_topic(f"{TOPIC}-partition-0")
+
+    assert (await refusal(directory.locate(partition, create=True))).code == "NOT_FOUND"
+    assert world.topics == {}
+
+
 async def test_creating_a_partitioned_topic_as_unpartitioned_names_the_conflict(directory, world):
     world.add_namespace("acme/wide", {"autoTopicCreationType": "partitioned"})
 
