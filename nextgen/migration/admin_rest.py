@@ -36,7 +36,10 @@ _REDIRECTED = frozenset({301, 302, 307, 308})
 """Pulsar's own is 307; others come from what stands before its brokers."""
 
 _REDIRECTS = frozenset({("http", "http"), ("http", "https"), ("https", "https")})
-"""From which scheme to which: a token that was sent by TLS is not sent without."""
+"""From which scheme to which: who has proved a role by TLS proves none without."""
+
+_ALERT = "_ALERT_"
+"""Between the version and the alert in the reason of an error of TLS that the other side sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,10 @@ class AdminAccess:
     token: str = field(default="", repr=False)
     """Proves a role of the cluster; empty: none is sent."""
     tls: ssl.SSLContext | None = None
-    """Which authorities are trusted; None: the machine's."""
+    """Which authorities are trusted, and the certificate of this side; None: the machine's, and
+    none."""
+    is_certified: bool = False
+    """``tls`` has a certificate, which proves a role as well."""
 
 
 OPEN = AdminAccess()
@@ -56,13 +62,14 @@ OPEN = AdminAccess()
 class AdminRest:
     """The Admin REST at ``url``, such as ``http://broker:8080``. Close it.
 
-    Redirects to other brokers of the cluster are followed with the token, as Pulsar's own client
-    does, but never from HTTPS to HTTP. No error has the token in its text.
+    Redirects to other brokers of the cluster are followed with the token and the certificate, as
+    Pulsar's own client does, but never from HTTPS to HTTP. No error has the token in its text.
     """
 
     def __init__(self, url: str, access: AdminAccess = OPEN) -> None:
         self._admin = f"{url.rstrip('/')}/admin/v2"
         self._token = access.token
+        self._is_certified = access.is_certified
         self._headers = dict(_HEADERS)
         if access.token:
             self._headers["Authorization"] = f"Bearer {access.token}"
@@ -110,6 +117,8 @@ class AdminRest:
                     why = error.certificate_error
                     raise SourceFailed(f"the certificate of {url} is not trusted: {why}") from error
                 except (aiohttp.ClientError, TimeoutError) as error:
+                    if alert := _alert_in(error):
+                        raise SourceFailed(self._tls_refused(url, alert)) from error
                     problem = str(error) or type(error).__name__
                     continue
                 if status in _GONE or status in _DONE:
@@ -141,13 +150,19 @@ class AdminRest:
         return following
 
     def _not_let_in(self, status: int, content: bytes, request: str) -> str:
+        proofs = {"token": bool(self._token), "certificate": self._is_certified}
+        proof = " or ".join(each for each, is_given in proofs.items() if is_given)
         if status == 403:
-            what = "the role is not permitted to" if self._token else "nobody without a token may"
-        elif self._token:
-            what = "the token is not accepted for"
+            what = "the role is not permitted to" if proof else "nobody without a token may"
+        elif proof:
+            what = f"the {proof} is not accepted for"
         else:
             what = "Pulsar asks for a token for"
         return f"{what} {request} (HTTP {status} {self._shown(content)})"
+
+    def _tls_refused(self, url: str, alert: str) -> str:
+        what = "with this certificate" if self._is_certified else "without a certificate"
+        return f"{url} refuses a connection {what}: {alert}"
 
     def _shown(self, content: bytes) -> str:
         """Return the beginning of an answer for people, without the token if it repeats that."""
@@ -174,6 +189,16 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
         if len(content) > SOURCE_ANSWER_BYTES_MAX:
             raise SourceFailed(f"{answer.url} answers more than {SOURCE_ANSWER_BYTES_MAX} bytes")
     return bytes(content)
+
+
+def _alert_in(error: BaseException) -> str:
+    """Return why the other side broke TLS off, "" if it did not, or is not known to have."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) and _ALERT in (cause.reason or ""):
+            return cause.reason.partition(_ALERT)[2].replace("_", " ").lower()
+        cause = cause.__cause__
+    return ""
 
 
 def _json(url: str, content: bytes) -> Any:

@@ -21,7 +21,15 @@ from nextgen.cli.console.output import (
     print_line,
     print_table,
 )
-from nextgen.cli.data.pulsar_access import CaFile, PulsarAdmin, Token, TokenFile, access_to
+from nextgen.cli.data.pulsar_access import (
+    CaFile,
+    CertFile,
+    KeyFile,
+    PulsarAdmin,
+    Token,
+    TokenFile,
+    access_to,
+)
 from nextgen.kernel.input.printable import printable
 from nextgen.kernel.routing.names import NamespaceName, parse_namespace
 from nextgen.runtime.lifecycle.exit_code import ExitCode, print_error
@@ -78,6 +86,8 @@ def plan(
     token: Token = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
     target: Target = None,
     data_dir: DataDir = None,
     json_output: JsonFlag = False,
@@ -87,7 +97,7 @@ def plan(
     The exit code is 1 if something hinders it.
     """
     namespace = parsed(name)
-    access = access_to(pulsar_admin, token, token_file, ca_file)
+    access = access_to(pulsar_admin, token, token_file, ca_file, cert_file, key_file)
     sides = _sides(namespace, pulsar_admin, access, target, data_dir)
 
     async def work() -> Plan:
@@ -112,6 +122,8 @@ def run(
     token: Token = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
     rate: Rate = RATE_DEFAULT,
     untried: Annotated[
         bool,
@@ -127,7 +139,7 @@ def run(
     topics that were created in Pulsar since. Refused: nothing has changed for clients.
     """
     namespace = parsed(name)
-    access = access_to(pulsar_admin, token, token_file, ca_file)
+    access = access_to(pulsar_admin, token, token_file, ca_file, cert_file, key_file)
     sides = _sides(namespace, pulsar_admin, access, target, data_dir)
 
     async def work() -> dict[str, Any] | None:
@@ -166,16 +178,8 @@ def run(
         raise typer.Exit(ExitCode.REFUSED)
     if json_output:
         print_json(done)
-        return
-    print_line(
-        f"{namespace.text} is placed by topic: {counted(done['created'], 'topic')} created here, "
-        f"{done['kept']:,} open ones stayed where they were, {done['moved']:,} changed their "
-        f"broker, in {done['seconds']:,.1f} s"
-    )
-    for remark in done["different"]:
-        print_line(f"different here, left as it is: {remark}")
-    for remark in done["not_carried"]:
-        print_line(f"not carried: {remark}")
+    else:
+        _print_run(done)
 
 
 @app.command("undo")
@@ -185,6 +189,8 @@ def undo(
     token: Token = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
     rate: Rate = RATE_DEFAULT,
     forget: Annotated[
         bool,
@@ -204,7 +210,7 @@ def undo(
     have to be given a broker's of Pulsar before.
     """
     namespace = parsed(name)
-    access = access_to(pulsar_admin, token, token_file, ca_file)
+    access = access_to(pulsar_admin, token, token_file, ca_file, cert_file, key_file)
     sides = _sides(namespace, pulsar_admin, access, target, data_dir)
 
     async def work() -> dict[str, Any]:
@@ -348,6 +354,18 @@ def _print_plan(made: Plan) -> None:
         print_line(f"{more:,} more, see --json")
     if not made.hindrances:
         print_line("nothing hinders it")
+
+
+def _print_run(done: dict[str, Any]) -> None:
+    print_line(
+        f"{done['namespace']} is placed by topic: {counted(done['created'], 'topic')} created "
+        f"here, {done['kept']:,} open ones stayed where they were, {done['moved']:,} changed their "
+        f"broker, in {done['seconds']:,.1f} s"
+    )
+    for remark in done["different"]:
+        print_line(f"different here, left as it is: {remark}")
+    for remark in done["not_carried"]:
+        print_line(f"not carried: {remark}")
 
 
 @contextmanager

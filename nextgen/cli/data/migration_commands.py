@@ -15,7 +15,14 @@ from nextgen.cli.console.command_run import run_command
 from nextgen.cli.console.options import DataDir, JsonFlag, Target, endpoints_of
 from nextgen.cli.console.output import plain_console, print_json, print_line, print_table
 from nextgen.cli.data.export_commands import app as export_app
-from nextgen.cli.data.pulsar_access import CaFile, Token, TokenFile, access_to
+from nextgen.cli.data.pulsar_access import (
+    CaFile,
+    CertFile,
+    KeyFile,
+    Token,
+    TokenFile,
+    access_to,
+)
 from nextgen.runtime.lifecycle.exit_code import CheckFailed
 
 if TYPE_CHECKING:
@@ -48,6 +55,8 @@ def import_pulsar(
     token: Token = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
     properties: Annotated[
         bool, typer.Option(help="Read the properties of topics: a request for each.")
     ] = True,
@@ -63,7 +72,7 @@ def import_pulsar(
     Messages, subscriptions and policies of single topics are not taken. A topic with schemas is
     opened at a broker, which keeps them.
     """
-    access = access_to(url, token, token_file, ca_file)
+    access = access_to(url, token, token_file, ca_file, cert_file, key_file)
 
     async def work() -> None:
         from nextgen.migration.pulsar_cluster import PulsarCluster

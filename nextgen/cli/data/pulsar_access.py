@@ -48,14 +48,38 @@ CaFile = Annotated[
         show_default=False,
     ),
 ]
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--pulsar-admin-cert-file",
+        envvar="PULSAR_CERT_FILE",
+        help="Certificate that proves a role there, for https://; with its key.",
+        show_default=False,
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--pulsar-admin-key-file",
+        envvar="PULSAR_KEY_FILE",
+        help="Key of that certificate, without a password.",
+        show_default=False,
+    ),
+]
 
 
 def access_to(
-    url: str, token: str | None, token_file: Path | None, ca_file: Path | None
+    url: str,
+    token: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    cert_file: Path | None,
+    key_file: Path | None,
 ) -> Callable[[], AdminAccess]:
     """Return what reads the files; wrong usage ends the command before.
 
-    It raises ``RefusesToStart`` for a file that cannot be read, or holds something else.
+    It raises ``RefusesToStart`` for a file that cannot be read, or holds something else, and for a
+    key that is not that of the certificate.
     """
     if not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"{url!r} does not begin with http:// or https://")
@@ -63,8 +87,16 @@ def access_to(
         raise typer.BadParameter(
             "--token, or PULSAR_TOKEN, and --pulsar-admin-token-file are two tokens: give one"
         )
-    if ca_file is not None and not url.startswith("https://"):
-        raise typer.BadParameter(f"--pulsar-admin-ca-file is for https://, and the URL is {url}")
+    if (cert_file is None) != (key_file is None):
+        raise typer.BadParameter(
+            "--pulsar-admin-cert-file and --pulsar-admin-key-file belong together: give both"
+        )
+    for option, file in (("ca", ca_file), ("cert", cert_file)):
+        if file is not None and not url.startswith("https://"):
+            raise typer.BadParameter(
+                f"--pulsar-admin-{option}-file is for https://, and the URL is {url}"
+            )
+    own = None if cert_file is None or key_file is None else (cert_file, key_file)
 
     def read() -> AdminAccess:
         from nextgen.migration.admin_rest import AdminAccess
@@ -74,6 +106,8 @@ def access_to(
         proof = checked_token(token.strip(), "--token") if token else ""
         if token_file is not None:
             proof = read_token(token_file)
-        return AdminAccess(proof, None if ca_file is None else client_context(ca_file))
+        is_plain = ca_file is None and own is None
+        tls = None if is_plain else client_context(ca_file, own)
+        return AdminAccess(proof, tls, is_certified=own is not None)
 
     return read

@@ -129,16 +129,26 @@ class TlsStore:
         )
 
 
-def client_context(ca_file: Path) -> ssl.SSLContext:
+def client_context(ca_file: Path | None, own: tuple[Path, Path] | None = None) -> ssl.SSLContext:
     """Return the context of a client that trusts ``ca_file`` and checks host names.
 
+    ``ca_file``: None trusts the machine's authorities. ``own``: the client's certificate and key.
+
     Raises:
-        RefusesToStart: The file cannot be read, or has no certificate.
+        RefusesToStart: A file cannot be read, one has no certificate, or the key is another one's.
     """
     context = _new_context(server_side=False)
     context.check_hostname = True
-    load_certificate(ca_file)
-    context.load_verify_locations(cadata=read_pem(ca_file).decode())
+    if ca_file is None:
+        context.load_default_certs()
+    else:
+        load_certificate(ca_file)
+        context.load_verify_locations(cadata=read_pem(ca_file).decode())
+    if own is not None:
+        cert_file, key_file = own
+        load_certificate(cert_file)
+        read_pem(key_file)
+        _load_pair(context, cert_file, key_file)
     return context
 
 
@@ -167,15 +177,23 @@ def _new_context(*, server_side: bool) -> ssl.SSLContext:
 def _load(files: TlsFiles) -> TlsMaterial:
     certificate = load_certificate(files.cert_file)
     load_certificate(files.ca_file)
-    trial = _new_context(server_side=True)
     key, cert, ca = read_pem(files.key_file), read_pem(files.cert_file), read_pem(files.ca_file)
+    _load_pair(_new_context(server_side=True), files.cert_file, files.key_file)
+    return TlsMaterial(cert, key, ca, certificate, identity_of(uris_of(certificate)))
+
+
+def _load_pair(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None:
+    """Give a context a certificate and its key.
+
+    Raises:
+        RefusesToStart: They do not match, or the key has a password.
+    """
     try:
-        trial.load_cert_chain(files.cert_file, files.key_file, password=_no_password)
+        context.load_cert_chain(cert_file, key_file, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise RefusesToStart(
-            f"{files.key_file} is not the key of {files.cert_file}, or has a password"
+            f"{key_file} is not the key of {cert_file}, or has a password"
         ) from error
-    return TlsMaterial(cert, key, ca, certificate, identity_of(uris_of(certificate)))
 
 
 def _no_password() -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,8 +17,8 @@ from aiohttp import web
 from nextgen.migration import admin_rest
 from nextgen.migration.admin_rest import AdminAccess, AdminRest
 from nextgen.migration.records import SourceFailed
-from nextgen.runtime.security.tls import client_context
-from tests.support.scalable_client.certificates import Authority
+from nextgen.runtime.security.tls import client_context, peer_common_name
+from tests.support.scalable_client.certificates import Authority, Certificate
 
 TOKEN = "header.role-of-an-admin.signature"
 PATH = "namespaces/acme/orders"
@@ -26,15 +28,21 @@ T = TypeVar("T")
 class Broker:
     """Lets in who has the token; others get 401 and what they sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks_for_a_token: bool = True) -> None:
+        self.asks_for_a_token = asks_for_a_token
         self.status = 200
         self.redirects_to = ""
         self.asked = 0
+        self.roles: list[str] = []
+        """What the certificates of those who asked say: Pulsar takes it for the role."""
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked += 1
         given = request.headers.get("Authorization", "")
-        if given != f"Bearer {TOKEN}":
+        if request.transport is not None:
+            certificate = request.transport.get_extra_info("peercert")
+            self.roles.append(peer_common_name(certificate))
+        if self.asks_for_a_token and given != f"Bearer {TOKEN}":
             return web.json_response({"reason": f"not {given}"}, status=401)
         if self.redirects_to:
             return web.Response(status=307, headers={"Location": self.redirects_to})
@@ -58,6 +66,20 @@ async def served(broker: Broker, tls: ssl.SSLContext | None = None) -> AsyncIter
         await runner.cleanup()
 
 
+@contextmanager
+def alerting(tls: ssl.SSLContext) -> Iterator[str]:
+    """Serve by TLS in a thread; yield the URL. A server of asyncio hangs up without its alert."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 async def asked(url: str, access: AdminAccess, work: Callable[[AdminRest], Awaitable[T]]) -> T:
     rest = AdminRest(url, access)
     try:
@@ -72,6 +94,26 @@ async def refusal(url: str, access: AdminAccess) -> str:
     with pytest.raises(SourceFailed) as raised:
         await asked(url, access, lambda rest: rest.get(PATH))
     return str(raised.value)
+
+
+class Secured:
+    """A cluster whose brokers demand a certificate of its authority, and ask for no token."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        broker = self.authority.signed("broker", "IP:127.0.0.1")
+        self.serving = self.authority.serving(broker, needs_client=True)
+
+    def access(self, own: Certificate | None) -> AdminAccess:
+        """Return the access of a command with a certificate, or without one."""
+        pair = None if own is None else (own.certificate, own.key)
+        context = client_context(self.authority.own.certificate, pair)
+        return AdminAccess(tls=context, is_certified=own is not None)
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Secured:
+    return Secured(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -160,3 +202,55 @@ async def test_an_authority_is_trusted_where_it_is_named(tmp_path: Path) -> None
 
         text = await refusal(url, AdminAccess(TOKEN))
     assert text.startswith(f"the certificate of {url}/admin/v2/{PATH} is not trusted: ")
+
+
+async def test_who_has_a_certificate_of_the_cluster_is_let_in(secured: Secured) -> None:
+    broker = Broker(asks_for_a_token=False)
+    access = secured.access(secured.authority.signed("operator"))
+    async with served(broker, secured.serving) as url:
+        assert await asked(url, access, lambda rest: rest.get(PATH)) == {"method": "GET"}
+        assert await asked(url, access, lambda rest: rest.change("PUT", PATH))
+
+    assert broker.roles == ["operator", "operator"]
+
+
+async def test_other_brokers_get_the_certificate_by_tls_only(secured: Secured) -> None:
+    first, other, plain = (Broker(asks_for_a_token=False) for _ in range(3))
+    access = secured.access(secured.authority.signed("operator"))
+    async with (
+        served(other, secured.serving) as elsewhere,
+        served(plain) as by_http,
+        served(first, secured.serving) as url,
+    ):
+        first.redirects_to = f"{elsewhere}/admin/v2/{PATH}"
+        assert await asked(url, access, lambda rest: rest.get(PATH)) == {"method": "GET"}
+        first.redirects_to = f"{by_http}/admin/v2/{PATH}"
+        assert "which is not followed" in await refusal(url, access)
+
+    assert other.roles == ["operator"]
+    assert plain.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("is_certified", "why"),
+    [(False, "without a certificate: "), (True, "with this certificate: ")],
+)
+async def test_a_broker_that_takes_no_such_certificate_is_named_with_its_reason(
+    secured: Secured, tmp_path: Path, is_certified: bool, why: str
+) -> None:
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    stranger = Authority(folder).signed("operator") if is_certified else None
+    with alerting(secured.serving) as url:
+        text = await refusal(url, secured.access(stranger))
+
+    assert text.startswith(f"{url}/admin/v2/{PATH} refuses a connection {why}")
+    assert text.partition(why)[2]
+
+
+async def test_a_role_that_a_certificate_does_not_prove_is_named(secured: Secured) -> None:
+    access = secured.access(secured.authority.signed("operator"))
+    async with served(Broker(), secured.serving) as url:
+        text = await refusal(url, access)
+
+    assert text.startswith("the certificate is not accepted for GET")

@@ -23,6 +23,7 @@ from nextgen.migration.adoption.plan import (
 )
 from nextgen.migration.importer import ImportReport
 from nextgen.runtime.lifecycle.exit_code import ExitCode
+from tests.support.scalable_client.certificates import Authority
 
 ADMIN = ("--pulsar-admin", "http://127.0.0.1:1")
 FACTS = Facts(
@@ -58,6 +59,10 @@ def test_how_pulsar_lets_one_in_is_checked_before_anybody_is_asked(
     file.write_text(secret)
     by_tls = ("--pulsar-admin", "https://127.0.0.1:1")
     absent = str(tmp_path / "absent")
+    authority = Authority(tmp_path)
+    cert = ("--pulsar-admin-cert-file", str(authority.own.certificate))
+    key = ("--pulsar-admin-key-file", str(authority.own.key))
+    other_key = ("--pulsar-admin-key-file", str(authority.signed("other").key))
     for arguments, code, why in (
         ((*ADMIN, "--token", "a", "--pulsar-admin-token-file", "b"), ExitCode.USAGE, "give one"),
         ((*ADMIN, "--pulsar-admin-ca-file", absent), ExitCode.USAGE, "for https://"),
@@ -66,6 +71,13 @@ def test_how_pulsar_lets_one_in_is_checked_before_anybody_is_asked(
         ((*ADMIN, "--pulsar-admin-token-file", absent), ExitCode.CANNOT_RUN, "cannot be read"),
         ((*by_tls, "--pulsar-admin-ca-file", absent), ExitCode.CANNOT_RUN, "cannot be read"),
         ((*by_tls, "--pulsar-admin-ca-file", str(file)), ExitCode.CANNOT_RUN, "no certificate"),
+        ((*by_tls, *cert), ExitCode.USAGE, "give both"),
+        ((*by_tls, *key), ExitCode.USAGE, "give both"),
+        ((*ADMIN, *cert, *key), ExitCode.USAGE, "for https://"),
+        ((*by_tls, *cert, *other_key), ExitCode.CANNOT_RUN, "is not the key of"),
+        ((*by_tls, *cert, key[0], absent), ExitCode.CANNOT_RUN, "cannot be read"),
+        ((*by_tls, cert[0], absent, *key), ExitCode.CANNOT_RUN, "cannot be read"),
+        ((*by_tls, cert[0], str(file), *key), ExitCode.CANNOT_RUN, "no certificate"),
     ):
         result = runner.invoke(
             app, ["adopt", verb, "acme/orders", *arguments, "--target", "127.0.0.1:1"]

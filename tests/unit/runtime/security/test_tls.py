@@ -21,7 +21,7 @@ from nextgen.runtime.security.process_tls import (
     tls_of_node,
     use_tls,
 )
-from nextgen.runtime.security.tls import TlsStore
+from nextgen.runtime.security.tls import TlsStore, client_context
 from nextgen.runtime.tls_settings import TlsFiles, TlsSettings
 from tests.support.certificates import CLUSTER, Certificates
 
@@ -118,6 +118,22 @@ def test_a_certificate_for_somebody_else_is_not_taken_in_place_of_ones_own(made:
     clock.pass_check()
 
     assert store.material.identity == NodeIdentity(CLUSTER, NodeRole.BROKER, "b")
+
+
+def test_a_client_may_have_a_certificate_and_its_key(made: Certificates, tmp_path: Path):
+    files, other = made.client("app"), made.client("other")
+    missing = tmp_path / "missing.pem"
+    for ca_file in (None, made.ca_file):
+        assert client_context(ca_file, (files.cert_file, files.key_file)).check_hostname
+
+    for own, why in (
+        ((files.cert_file, other.key_file), "is not the key of"),
+        ((files.cert_file, missing), "missing.pem cannot be read"),
+        ((missing, files.key_file), "missing.pem cannot be read"),
+        ((files.key_file, files.key_file), "has no certificate"),
+    ):
+        with pytest.raises(RefusesToStart, match=why):
+            client_context(None, own)
 
 
 def test_files_that_cannot_be_used_are_named(made: Certificates, tmp_path: Path):
