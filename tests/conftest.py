@@ -17,6 +17,8 @@ import structlog
 import typer.testing
 from hypothesis import HealthCheck, settings
 
+from tests.support.shared_imports import import_with_others
+
 TESTS = Path(__file__).parent
 MARKED_FOLDERS = ("integration", "chaos", "simulation")
 
@@ -87,10 +89,11 @@ def _configure_without_keeping(**given: Any) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keep modules and tests out of all collections of garbage: they stay to the end."""
     gc.disable()
     try:
+        import_with_others(session.config)
         return (yield)
     finally:
         gc.collect()
