@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from nextgen.cli.local.local_tokens import KEY_FILE, TOKEN_FILE, TOKENS
 from nextgen.cli.local.plan import NodePlan, make_plan_on_free_ports
@@ -39,8 +42,9 @@ from tests.support.processes.local_cluster import (
 )
 
 ADA = Principal("ada")
-NAMESPACE = "acme/orders"
-TOPIC = "persistent://acme/orders/paid"
+TENANT = "acme"
+NAMESPACE = f"{TENANT}/orders"
+TOPIC = f"persistent://{NAMESPACE}/paid"
 PAID = Resource.topic(TOPIC)
 MAY_PRODUCE = Policies(permissions=(Permission("ada", (AuthAction.PRODUCE,)),))
 RULES = AccessRules(frozenset({"root"}))
@@ -82,9 +86,30 @@ def writer(cluster: LocalCluster) -> Client:
 
 
 async def prepare(client: Client) -> None:
-    await client.create_tenant("acme", {"adminRoles": json.dumps(["boss"])})
+    await client.create_tenant(TENANT, {"adminRoles": json.dumps(["boss"])})
     await client.create_namespace(NAMESPACE)
     await client.create_topics([TOPIC])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def minimal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
+    async with running_cluster(tmp_path_factory.mktemp("cluster"), MINIMAL) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def decided_in(cluster: LocalCluster) -> AsyncIterator[tuple[Client, list[DecidingNode]]]:
+    """Return a writer and new nodes, with the names made anew, which are gone at the end."""
+    async with (
+        writer(cluster) as client,
+        deciding_nodes(cluster.plan.manager_endpoints, *NODES, rules=RULES) as nodes,
+    ):
+        await prepare(client)
+        yield client, nodes
+        async for topic in client.list_topics(NAMESPACE):
+            await client.delete_topic(topic.name)
+        await client.delete_namespace(NAMESPACE)
+        await client.delete_tenant(TENANT)
 
 
 async def nothing_is_allowed(nodes: list[DecidingNode], producers: list[Producer]) -> None:
@@ -98,14 +123,10 @@ async def nothing_is_allowed(nodes: list[DecidingNode], producers: list[Producer
             await node.table.check(ADA, Action.PRODUCE, PAID)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", [NAMESPACE, TOPIC])
-async def test_an_answered_revocation_holds_at_every_node(tmp_path: Path, name: str) -> None:
-    async with (
-        running_cluster(tmp_path, MINIMAL) as cluster,
-        writer(cluster) as client,
-        deciding_nodes(cluster.plan.manager_endpoints, *NODES, rules=RULES) as nodes,
-    ):
-        await prepare(client)
+async def test_an_answered_revocation_holds_at_every_node(minimal: LocalCluster, name: str) -> None:
+    async with decided_in(minimal) as (client, nodes):
         for _ in range(4):
             await client.set_policies(name, MAY_PRODUCE)
             producers = [Producer(node) for node in nodes]
@@ -116,16 +137,12 @@ async def test_an_answered_revocation_holds_at_every_node(tmp_path: Path, name: 
             await nothing_is_allowed(nodes, producers)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_admins_of_a_tenant_go_when_that_is_answered_and_namespaces_when_deleted(
-    tmp_path: Path,
+    minimal: LocalCluster,
 ) -> None:
     boss = Principal("boss")
-    async with (
-        running_cluster(tmp_path, MINIMAL) as cluster,
-        writer(cluster) as client,
-        deciding_nodes(cluster.plan.manager_endpoints, *NODES, rules=RULES) as nodes,
-    ):
-        await prepare(client)
+    async with decided_in(minimal) as (client, nodes):
         for node in nodes:
             await node.table.check(boss, Action.DELETE, Resource.namespace(NAMESPACE))
         await client.set_tenant_properties("acme", {"adminRoles": "[]"})
