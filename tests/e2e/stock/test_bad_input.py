@@ -1,5 +1,9 @@
 """What must not be, between a stock broker and its sidecar: each has a line and a count, and no
-topic two owners that acknowledge."""
+topic two owners that acknowledge.
+
+A broker that begins more than ``SESSIONS_STARTED_MAX`` sessions within a minute gets no topics for
+another one. So tests that need no topic at the meddled broker stand between those that do, or last.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +69,21 @@ def numbers(contents: list[str]) -> list[int]:
     return [int(each) for each in contents if each.isdecimal()]
 
 
+def test_fields_of_a_later_release_change_nothing(
+    world: World, client: pulsar.Client, topic: str
+) -> None:
+    later: Change = with_fields("", later={"a": [1]})
+    world.meddler.up = world.meddler.down = later
+    world.begin_anew()
+    world.move_to(topic, MEDDLED)
+    send_all(client.create_producer(topic), numbered(10))
+    world.move_to(topic, PLAIN)
+    world.move_to(topic, MEDDLED)
+    world.restore()
+
+    assert stored(client, topic) == numbered(10)
+
+
 @pytest.mark.parametrize(
     ("kind", "up"),
     [
@@ -87,49 +106,6 @@ def test_a_broker_whose_plugin_is_of_another_version_gets_no_topics(
 
     assert load.outcome.failed == {}
     assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
-
-
-@pytest.mark.parametrize(
-    ("kind", "sent"),
-    [("malformed", encode("later")), ("oversized", b"x" * PLUGIN_LINE_BYTES_MAX + b"\n")],
-)
-def test_a_plugin_that_sends_what_is_no_message_loses_its_session(
-    world: World, client: pulsar.Client, topic: str, kind: str, sent: bytes
-) -> None:
-    world.move_to(topic, MEDDLED)
-    with steady(client, topic) as load:
-        load.wait_acknowledged(100)
-        before = world.meddled.sessions()
-        with counted(world.meddled, kind):
-            world.meddler.up = once(behind("alive", sent))
-        until(lambda: world.meddled.sessions() > before)
-        load.wait_acknowledged(100)
-    world.restore()
-
-    assert load.outcome.failed == {}
-    assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
-
-
-def test_a_sidecar_that_sends_what_is_no_message_is_told_why(world: World) -> None:
-    with counted(world.meddled, "refused"):
-        world.meddler.down = once(behind("session", b"no JSON\n"))
-        world.meddler.break_off()
-    world.restore()
-
-
-def test_fields_of_a_later_release_change_nothing(
-    world: World, client: pulsar.Client, topic: str
-) -> None:
-    later: Change = with_fields("", later={"a": [1]})
-    world.meddler.up = world.meddler.down = later
-    world.begin_anew()
-    world.move_to(topic, MEDDLED)
-    send_all(client.create_producer(topic), numbered(10))
-    world.move_to(topic, PLAIN)
-    world.move_to(topic, MEDDLED)
-    world.restore()
-
-    assert stored(client, topic) == numbered(10)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
@@ -183,6 +159,43 @@ def test_a_second_sidecar_of_a_broker_waits_and_follows_the_first(
     assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
 
 
+def test_a_topic_that_pulsar_does_not_have_is_named(world: World, client: pulsar.Client) -> None:
+    namespace = "acme/closed"
+    world.stock.hand_over(namespace)
+    world.system.create_namespace(namespace, FOR_STOCK)
+    world.stock.admin(
+        "POST", f"namespaces/{namespace}/autoTopicCreation", {"allowAutoTopicCreation": False}
+    )
+    topic = f"persistent://{namespace}/absent"
+    world.system.create_topics([topic])
+    owner = world.stock.sidecars[world.number_of_owner(topic)]
+
+    with counted(owner, "absent_topic"), pytest.raises(pulsar.PulsarException):
+        client.create_producer(topic)
+    assert topic in owner.reasons("absent_topic")[-1]
+    assert world.system.has_topic(topic)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [("malformed", encode("later")), ("oversized", b"x" * PLUGIN_LINE_BYTES_MAX + b"\n")],
+)
+def test_a_plugin_that_sends_what_is_no_message_loses_its_session(
+    world: World, client: pulsar.Client, topic: str, kind: str, sent: bytes
+) -> None:
+    world.move_to(topic, MEDDLED)
+    with steady(client, topic) as load:
+        load.wait_acknowledged(100)
+        before = world.meddled.sessions()
+        with counted(world.meddled, kind):
+            world.meddler.up = once(behind("alive", sent))
+        until(lambda: world.meddled.sessions() > before)
+        load.wait_acknowledged(100)
+
+    assert load.outcome.failed == {}
+    assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
+
+
 def test_a_sidecar_with_the_node_id_of_another_takes_nothing_from_it(
     world: World, client: pulsar.Client, topic: str
 ) -> None:
@@ -202,35 +215,6 @@ def test_a_sidecar_with_the_node_id_of_another_takes_nothing_from_it(
     assert world.meddled.log.read_text(errors="replace").count("its units are void") == voided
     assert load.outcome.failed == {}
     assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
-
-
-def test_a_session_that_a_later_one_replaced_is_refused(world: World, handed_over: str) -> None:
-    cluster = json.loads(_seen(world, "hello"))["cluster"]
-    world.stock.sidecars[PLAIN].stop()
-    hello = {"protocol": PROTOCOL, "sidecar": NODE.format(PLAIN), "cluster": cluster}
-    stale = encode("session", id="stale", epoch=0, ttl_ms=3_000)
-    mine = encode("assign", topic=f"persistent://{handed_over}/stolen", epoch=99)
-
-    answers = world.greeted_as(PLAIN, [encode("hello", **hello), stale, mine])
-
-    assert answers[-1]["kind"] == "bye"
-    assert "session stale of stock-2" in answers[-1]["why"]
-    assert world.stock.logged(PLAIN, "session stale of stock-2") == 1
-
-
-def _seen(world: World, kind: str) -> bytes:
-    """Return a message of the first broker's sidecar."""
-    seen: list[bytes] = []
-
-    def note(line: bytes) -> list[bytes]:
-        if json.loads(line)["kind"] == kind:
-            seen.append(line)
-        return [line]
-
-    world.meddler.down = note
-    world.begin_anew()
-    world.restore()
-    return seen[0]
 
 
 def test_a_broker_that_keeps_a_topic_is_noticed_and_none_beside_it_acknowledges(
@@ -280,18 +264,36 @@ def test_a_broker_that_confirms_nothing_loses_its_topics(
     assert_stored_once_in_order(numbers(stored(client, topic)), load.outcome)
 
 
-def test_a_topic_that_pulsar_does_not_have_is_named(world: World, client: pulsar.Client) -> None:
-    namespace = "acme/closed"
-    world.stock.hand_over(namespace)
-    world.system.create_namespace(namespace, FOR_STOCK)
-    world.stock.admin(
-        "POST", f"namespaces/{namespace}/autoTopicCreation", {"allowAutoTopicCreation": False}
-    )
-    topic = f"persistent://{namespace}/absent"
-    world.system.create_topics([topic])
-    owner = world.stock.sidecars[world.number_of_owner(topic)]
+def test_a_sidecar_that_sends_what_is_no_message_is_told_why(world: World) -> None:
+    with counted(world.meddled, "refused"):
+        world.meddler.down = once(behind("session", b"no JSON\n"))
+        world.meddler.break_off()
+    world.restore()
 
-    with counted(owner, "absent_topic"), pytest.raises(pulsar.PulsarException):
-        client.create_producer(topic)
-    assert topic in owner.reasons("absent_topic")[-1]
-    assert world.system.has_topic(topic)
+
+def test_a_session_that_a_later_one_replaced_is_refused(world: World, handed_over: str) -> None:
+    cluster = json.loads(_seen(world, "hello"))["cluster"]
+    world.stock.sidecars[PLAIN].stop()
+    hello = {"protocol": PROTOCOL, "sidecar": NODE.format(PLAIN), "cluster": cluster}
+    stale = encode("session", id="stale", epoch=0, ttl_ms=3_000)
+    mine = encode("assign", topic=f"persistent://{handed_over}/stolen", epoch=99)
+
+    answers = world.greeted_as(PLAIN, [encode("hello", **hello), stale, mine])
+
+    assert answers[-1]["kind"] == "bye"
+    assert "session stale of stock-2" in answers[-1]["why"]
+    assert world.stock.logged(PLAIN, "session stale of stock-2") == 1
+
+
+def _seen(world: World, kind: str) -> bytes:
+    """Return a message of the first broker's sidecar."""
+    seen: list[bytes] = []
+
+    def note(line: bytes) -> list[bytes]:
+        if json.loads(line)["kind"] == kind:
+            seen.append(line)
+        return [line]
+
+    world.meddler.down = note
+    world.begin_anew()
+    return seen[0]
