@@ -73,6 +73,12 @@ def require_tools(*names: str) -> None:
         pytest.skip(f"{' and '.join(missing)} not found")
 
 
+def maven_environment() -> dict[str, str]:
+    """Return an environment in which Maven itself has ``SHORT_LIVED`` flags."""
+    given = os.environ.get("MAVEN_OPTS", "")
+    return {**os.environ, "MAVEN_OPTS": " ".join((given, *SHORT_LIVED))}
+
+
 def built(name: str, sources: Sequence[Path], command: Callable[[Path], list[str]]) -> Path:
     """Return the folder that ``command(folder)`` filled, from these sources; made once.
 
@@ -93,7 +99,6 @@ def _built(name: str, folder: Path, command: Callable[[Path], list[str]]) -> Pat
     if done.exists():
         return folder
     reason = ""
-    given = os.environ.get("MAVEN_OPTS", "")
     for _ in range(ATTEMPTS):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -105,7 +110,7 @@ def _built(name: str, folder: Path, command: Callable[[Path], list[str]]) -> Pat
                 timeout=FETCH_TIMEOUT_S,
                 check=False,
                 cwd=folder,
-                env={**os.environ, "MAVEN_OPTS": " ".join((given, *SHORT_LIVED))},
+                env=maven_environment(),
             )
         except subprocess.TimeoutExpired:
             reason = f"took longer than {FETCH_TIMEOUT_S} s"
