@@ -59,7 +59,7 @@ class Place:
     async def next_change(self) -> None:
         seen = self._seen
         while True:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(A_MOMENT_S / 10)
             if self.error is not None:
                 raise self.error
             topic = self._node.topic(self._name)
@@ -76,6 +76,8 @@ class Node:
     def __init__(self, shard: Harness, node_id: str = "node-1") -> None:
         self._shard = shard
         self._topics: dict[str, ScalableTopic] = {}
+        self._stored: dict[str, object] = {}
+        """What the topics were packed from."""
         self.places = 0
         self.is_cut_off = False
         self.calls: list[pb.ShardRequest] = []
@@ -89,10 +91,9 @@ class Node:
             return self._topics.get(name)
         if stored is None:
             return self._topics.pop(name, None) and None
-        topic = ScalableTopic.FromString(pack_scalable_topic(stored))
-        known = self._topics.get(name)
-        if known is None or known != topic:
-            self._topics[name] = topic
+        if name not in self._topics or self._stored[name] != stored:
+            self._stored[name] = stored
+            self._topics[name] = ScalableTopic.FromString(pack_scalable_topic(stored))
         return self._topics[name]
 
     async def watch(self, name: TopicName, *, create: bool, may_be_absent: bool) -> Place:
