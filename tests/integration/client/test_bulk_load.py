@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,14 @@ from nextgen.kernel.routing.slots import SlotTable, initial_table
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from nextgen.runtime.security.cluster_proof import environment_of_child
 from tests.support.logs.load_folders import write_load_folder
+from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import ClusterSize, LocalCluster, running_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=1, brokers=1, shards=2)
 NAMES = [f"persistent://t{n % 3}/n{n % 30}/x-{n:06d}" for n in range(20_000)]
+LOAD_S_MAX = 120.0
 
 
 async def table_of(cluster: LocalCluster) -> SlotTable:
@@ -38,15 +39,14 @@ async def table_of(cluster: LocalCluster) -> SlotTable:
 
 async def load_by_shell(cluster: LocalCluster, folder: Path, *words: str) -> tuple[int, Any]:
     target = cluster.plan.discovery_endpoints[0]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen", "bulk", "load", str(folder), "--target", target),
-        *("--json", *words),
-        env=environment_of_child(os.environ),
-        stdout=asyncio.subprocess.PIPE,
+    ended = await asyncio.to_thread(
+        run_warm,
+        "nextgen",
+        ["bulk", "load", str(folder), "--target", target, "--json", *words],
+        environment=environment_of_child(os.environ),
+        timeout_s=LOAD_S_MAX,
     )
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, json.loads(out) if out else None
+    return ended.returncode, json.loads(ended.stdout) if ended.stdout else None
 
 
 async def listed(client: Client) -> list[str]:
