@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+import pytest_asyncio
 
 from nextgen.client import (
     BlockingClient,
@@ -130,14 +131,14 @@ def assert_each_once_and_in_order(watcher: Watcher) -> None:
         last[shard_id] = position
 
 
-async def listed(client: Client) -> dict[str, Topic]:
-    return {topic.name: topic async for topic in client.list_topics(NAMESPACE)}
+async def listed(client: Client, namespace: str = NAMESPACE) -> dict[str, Topic]:
+    return {topic.name: topic async for topic in client.list_topics(namespace)}
 
 
-async def load(client: Client, numbers: range) -> None:
+async def load(client: Client, numbers: range, prefix: str = PREFIX) -> None:
     """Create, change and delete topics; every third stays as it was created."""
     for number in numbers:
-        name = f"{PREFIX}t-{number:04}"
+        name = f"{prefix}t-{number:04}"
         await client.create_topics([name])
         if number % 3:
             await client.set_topic_properties(name, {"number": str(number)})
@@ -150,10 +151,25 @@ def clients(cluster: LocalCluster) -> tuple[Client, Client]:
     return Client(endpoints, timeout_ms=20_000), Client(endpoints, timeout_ms=20_000)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def minimal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
+    """One cluster for the tests that leave it intact; each has a namespace of its own."""
+    async with running_cluster(tmp_path_factory.mktemp("cluster"), MINIMAL) as cluster:
+        yield cluster
+
+
 async def prepared(client: Client) -> None:
     await client.create_tenant("acme")
     await client.create_namespace(NAMESPACE)
     await client.create_namespace("acme/other")
+
+
+async def own_namespace(client: Client, tenant: str) -> tuple[str, str]:
+    """Create a tenant with a namespace; return that, and how names of its topics begin."""
+    namespace = f"{tenant}/orders"
+    await client.create_tenant(tenant)
+    await client.create_namespace(namespace)
+    return namespace, f"persistent://{namespace}/"
 
 
 async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_discovery(tmp_path):
@@ -210,42 +226,44 @@ async def test_a_fold_of_the_watch_equals_the_listing_over_kills_of_leader_and_d
             await asyncio.gather(*(w.stop() for w in (by_prefix, by_name, nothing, by_pattern)))
 
 
-async def test_a_token_resumes_without_gap_or_duplicate_and_a_bad_one_is_refused(tmp_path):
-    async with running_cluster(tmp_path, MINIMAL) as cluster:
-        endpoints = cluster.plan.discovery_endpoints
-        async with Client(endpoints, timeout_ms=20_000) as client:
-            await prepared(client)
-            first = Watcher(client, prefix=PREFIX)
-            await first.until(lambda: bool(first.snapshots))
-            await load(client, range(4))
-            loaded = await listed(client)
-            await first.until(lambda: first.objects.by_name() == loaded)
-            await first.stop()
-            gone = f"{PREFIX}t-0002"
-            assert any(c.kind is ChangeKind.DELETED and c.name == gone for c in first.changes)
-            await load(client, range(4, 8))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_token_resumes_without_gap_or_duplicate_and_a_bad_one_is_refused(
+    minimal: LocalCluster,
+) -> None:
+    endpoints = minimal.plan.discovery_endpoints
+    async with Client(endpoints, timeout_ms=20_000) as client:
+        namespace, prefix = await own_namespace(client, "resumed")
+        first = Watcher(client, prefix=prefix)
+        await first.until(lambda: bool(first.snapshots))
+        await load(client, range(4), prefix)
+        loaded = await listed(client, namespace)
+        await first.until(lambda: first.objects.by_name() == loaded)
+        await first.stop()
+        gone = f"{prefix}t-0002"
+        assert any(c.kind is ChangeKind.DELETED and c.name == gone for c in first.changes)
+        await load(client, range(4, 8), prefix)
 
-            second = Watcher(client, prefix=PREFIX, resume=first.token)
-            expected = await listed(client)
-            await second.until(lambda: len(second.events()) >= 8)
-            for change in second.changes:
-                first.objects.apply(change)
-            assert first.objects.by_name() == expected
-            assert second.snapshots == set()
-            assert first.events()[-1] < second.events()[0]
-            assert_each_once_and_in_order(second)
-            await second.stop()
+        second = Watcher(client, prefix=prefix, resume=first.token)
+        expected = await listed(client, namespace)
+        await second.until(lambda: len(second.events()) >= 8)
+        for change in second.changes:
+            first.objects.apply(change)
+        assert first.objects.by_name() == expected
+        assert second.snapshots == set()
+        assert first.events()[-1] < second.events()[0]
+        assert_each_once_and_in_order(second)
+        await second.stop()
 
-            await refused(client, PositionAhead, resume="1:1000000")
-            await refused(client, InvalidRequest, resume="9:1")
-            await refused(client, InvalidRequest, resume="1-5")
-            await refused(client, InvalidRequest, prefix="acme")
-            await refused(client, InvalidRequest, names=["a/b"])
-            async with timeout(SETTLED_TIMEOUT_S):
-                # Discovery hears a little later of a watch that its client has left.
-                while (counters := await client.counters())["watches_topics"]:
-                    await asyncio.sleep(0.05)
-            assert counters["watch_events_relayed_topics"] >= 8
+        await refused(client, PositionAhead, resume="1:1000000")
+        await refused(client, InvalidRequest, resume="9:1")
+        await refused(client, InvalidRequest, resume="1-5")
+        await refused(client, InvalidRequest, prefix="acme")
+        await refused(client, InvalidRequest, names=["a/b"])
+        async with timeout(SETTLED_TIMEOUT_S):
+            # Discovery hears a little later of a watch that its client has left.
+            while (counters := await client.counters())["watches_topics"]:
+                await asyncio.sleep(0.05)
+        assert counters["watch_events_relayed_topics"] >= 8
 
 
 async def refused(client: Client, kind: type[Exception], **watch) -> None:
@@ -254,35 +272,37 @@ async def refused(client: Client, kind: type[Exception], **watch) -> None:
             await anext(changes)
 
 
-async def test_a_reader_that_stops_reading_is_ended_by_name_and_resumes(tmp_path):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_reader_that_stops_reading_is_ended_by_name_and_resumes(
+    minimal: LocalCluster,
+) -> None:
     """1. A watcher takes one update and no more. 2. Ten thousand changes of large topics come.
     3. It reads on: what was sent, and then OVERLOADED with the place to resume from."""
-    async with running_cluster(tmp_path, MINIMAL) as cluster:
-        endpoints = cluster.plan.discovery_endpoints
-        async with Client(endpoints, timeout_ms=20_000) as client:
-            await prepared(client)
-            other = Watcher(client, prefix=PREFIX)
-            async with open_watch(endpoints[0], prefix=PREFIX) as read:
-                assert (await read()).reset
-                big = {f"key-{number}": "x" * 4_000 for number in range(4)}
-                for start in range(0, 1_800, 100):
-                    names = [f"{PREFIX}big-{number}" for number in range(start, start + 100)]
-                    await client.create_topics([NewTopic(name, 0, big) for name in names])
-                await other.until(lambda: len(other.objects) == 1_800)
-                async with timeout(SETTLED_TIMEOUT_S):
-                    while not (await client.counters())["watches_ended_as_slow_topics"]:
-                        await asyncio.sleep(0.2)
+    endpoints = minimal.plan.discovery_endpoints
+    async with Client(endpoints, timeout_ms=20_000) as client:
+        _, prefix = await own_namespace(client, "slow")
+        other = Watcher(client, prefix=prefix)
+        async with open_watch(endpoints[0], prefix=prefix) as read:
+            assert (await read()).reset
+            big = {f"key-{number}": "x" * 4_000 for number in range(4)}
+            for start in range(0, 1_800, 100):
+                names = [f"{prefix}big-{number}" for number in range(start, start + 100)]
+                await client.create_topics([NewTopic(name, 0, big) for name in names])
+            await other.until(lambda: len(other.objects) == 1_800)
+            async with timeout(SETTLED_TIMEOUT_S):
+                while not (await client.counters())["watches_ended_as_slow_topics"]:
+                    await asyncio.sleep(0.2)
 
-                told, position, reason = await read_to_the_end(read)
+            told, position, reason = await read_to_the_end(read)
 
-            assert isinstance(reason, Overloaded)
-            assert f"resume from 1:{position}" in str(reason)
-            assert 0 < told < 1_800
-            rest = Watcher(client, prefix=PREFIX, resume=f"1:{position}")
-            await rest.until(lambda: len(rest.events()) == 1_800 - told)
-            assert_each_once_and_in_order(other)
-            assert other.resets == 0
-            await asyncio.gather(other.stop(), rest.stop())
+        assert isinstance(reason, Overloaded)
+        assert f"resume from 1:{position}" in str(reason)
+        assert 0 < told < 1_800
+        rest = Watcher(client, prefix=prefix, resume=f"1:{position}")
+        await rest.until(lambda: len(rest.events()) == 1_800 - told)
+        assert_each_once_and_in_order(other)
+        assert other.resets == 0
+        await asyncio.gather(other.stop(), rest.stop())
 
 
 async def read_to_the_end(read) -> tuple[int, int, MetadataError]:
@@ -323,45 +343,48 @@ async def open_watch(endpoint: str, **request) -> AsyncIterator[Callable[[], Awa
         call.cancel()
 
 
-async def test_assignments_and_the_shard_map_are_watched_from_a_thread_and_a_terminal(tmp_path):
-    async with running_cluster(tmp_path, MINIMAL) as cluster:
-        endpoints = cluster.plan.discovery_endpoints
-        async with Client(endpoints, timeout_ms=20_000) as client:
-            await prepared(client)
-            name = f"{PREFIX}one"
-            await client.create_topics([name])
-            command = [sys.executable, "-m", "nextgen", "watch"]
-            target = ["--target", ",".join(endpoints), "--json"]
-            process = await asyncio.create_subprocess_exec(
-                *command, "assignments", "--prefix", NAMESPACE, *target, stdout=subprocess.PIPE
-            )
-            assert (await next_change(process.stdout))["change"] == "snapshot_complete"
+@pytest.mark.asyncio(loop_scope="module")
+async def test_assignments_and_the_shard_map_are_watched_from_a_thread_and_a_terminal(
+    minimal: LocalCluster,
+) -> None:
+    endpoints = minimal.plan.discovery_endpoints
+    async with Client(endpoints, timeout_ms=20_000) as client:
+        namespace, prefix = await own_namespace(client, "seen")
+        name = f"{prefix}one"
+        await client.create_topics([name])
+        command = [sys.executable, "-m", "nextgen", "watch"]
+        target = ["--target", ",".join(endpoints), "--json"]
+        process = await asyncio.create_subprocess_exec(
+            *command, "assignments", "--prefix", namespace, *target, stdout=subprocess.PIPE
+        )
+        assert (await next_change(process.stdout))["change"] == "snapshot_complete"
 
-            await a_topic_list_is_watched(client, target)
-            (location,) = await client.lookup([name])
-            change = await next_change(process.stdout)
-            process.send_signal(signal.SIGINT)
+        await a_topic_list_is_watched(client, namespace, target)
+        (location,) = await client.lookup([name])
+        change = await next_change(process.stdout)
+        process.send_signal(signal.SIGINT)
 
-            assert await process.wait() == 0
-            assert (change["change"], change["name"]) == ("assigned", name)
-            assert change["value"]["broker_id"] == location.broker_id
-            assert await asyncio.to_thread(assigned_from_thread, endpoints, name) == [
-                (ChangeKind.PRESENT, name, location.broker_id, location.epoch)
-            ]
+        assert await process.wait() == 0
+        assert (change["change"], change["name"]) == ("assigned", name)
+        assert change["value"]["broker_id"] == location.broker_id
+        assert await asyncio.to_thread(assigned_from_thread, endpoints, name) == [
+            (ChangeKind.PRESENT, name, location.broker_id, location.epoch)
+        ]
 
 
-async def a_topic_list_is_watched(client: Client, target: list[str]) -> None:
+async def a_topic_list_is_watched(client: Client, namespace: str, target: list[str]) -> None:
+    prefix = f"persistent://{namespace}/"
     watching = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nextgen", "topics", "watch", f"{NAMESPACE}/a-.*"),
+        *(sys.executable, "-m", "nextgen", "topics", "watch", f"{namespace}/a-.*"),
         *(*target, "--limit", "2"),
         stdout=subprocess.PIPE,
     )
     assert watching.stdout is not None
     first = json.loads(await watching.stdout.readline())
-    await client.create_topics([f"{PREFIX}b-1", f"{PREFIX}a-1"])
+    await client.create_topics([f"{prefix}b-1", f"{prefix}a-1"])
     second = json.loads(await watching.stdout.readline())
     assert (first["created"], first["hash"]) == ([], "00000000")
-    assert second["created"] == [f"{PREFIX}a-1"]
+    assert second["created"] == [f"{prefix}a-1"]
     assert second["hash"] == topics_hash(second["created"])
     assert await watching.wait() == 0
 
