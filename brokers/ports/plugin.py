@@ -40,6 +40,13 @@ class LookupRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """The plug-in asks for a ``pong`` with this number behind everything that was sent before."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
     """The plug-in has carried out everything up to the ``sync`` with this number."""
 
@@ -123,6 +130,7 @@ class DeletedReported:
 
 FromPlugin = (
     LookupRequest
+    | Ping
     | Synced
     | LoadMeasured
     | PluginAlive
@@ -210,6 +218,10 @@ class PluginConnection(Protocol):
 
     def sync(self, number: int) -> None:
         """Request a ``Synced`` with this number behind everything that was sent before."""
+        ...
+
+    def pong(self, number: int) -> None:
+        """Answer the ping of this number."""
         ...
 
     def located(self, number: int, located: Located) -> None:

@@ -16,6 +16,7 @@ from brokers.ports.plugin import (
     LookupRequest,
     OpenTopic,
     OpenTopics,
+    Ping,
     PluginAlive,
     PluginFault,
     PluginGreeting,
@@ -29,7 +30,7 @@ from nextgen.kernel.limits.placement import BUSIEST_UNITS_MAX
 from nextgen.kernel.routing.names import InvalidName, parse_topic
 from nextgen.pulsar.metadata_commands import Located
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised when a message changes its meaning. Both sides must have the same."""
 
 _SHOWN_CHARACTERS_MAX = 200
@@ -255,6 +256,7 @@ def _unfit(name: str, value: object, wanted: str) -> PluginLost:
 _MESSAGES: Mapping[str, Callable[[Mapping[str, Any]], FromPlugin]] = {
     "alive": lambda _fields: PluginAlive(),
     "lookup": lambda fields: LookupRequest(_count(fields, "number"), _text(fields, "topic")),
+    "ping": lambda fields: Ping(_count(fields, "number")),
     "synced": lambda fields: Synced(_count(fields, "number")),
     "load": lambda fields: LoadMeasured(_load(fields)),
     "topics": _topics_reported,

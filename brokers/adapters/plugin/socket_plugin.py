@@ -118,6 +118,9 @@ class SocketPlugin:
     def sync(self, number: int) -> None:
         self._send(messages.encode("sync", number=number))
 
+    def pong(self, number: int) -> None:
+        self._send(messages.encode("pong", number=number))
+
     def located(self, number: int, located: Located) -> None:
         self._send(messages.located_at(number, located))
 

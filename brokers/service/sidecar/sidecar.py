@@ -24,6 +24,7 @@ from brokers.ports.plugin import (
     LoadMeasured,
     LookupRequest,
     OpenTopics,
+    Ping,
     PluginAlive,
     PluginConnection,
     PluginDialer,
@@ -156,6 +157,8 @@ class Sidecar:
         match message:
             case LookupRequest():
                 units.look_up(message)
+            case Ping(number):
+                plugin.pong(number)
             case Synced(number):
                 sync.confirmed(number)
             case LoadMeasured(load):

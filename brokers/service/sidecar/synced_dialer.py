@@ -3,7 +3,10 @@
     deliveries ─▶ session ─▶ assign, release, sync 7 ─▶ plug-in
     manager   ◀─ report_sync ◀──────────────────── synced 7
 
-A sync position must not be reported before the plug-in has carried out what it covers.
+The sync position of a release or a preparation is reported when the plug-in has carried it out.
+That of an assignment is reported as soon as it is written to the socket (ADR 0192): a client that
+reaches the broker earlier waits there, as the plug-in sends a ping before it refuses anybody. A
+plug-in that is silent gets no such credit.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from brokers.domain.holding import Assignment, Holding
+from brokers.domain.holding import Assignment, Holding, Prepare, Release
+from brokers.domain.session import Delivered
 from brokers.ports.plugin import PluginConnection, PluginFault, PluginLost
 from brokers.ports.session import (
     Clock,
@@ -25,7 +29,7 @@ from brokers.ports.session import (
     SegmentTraffic,
 )
 from nextgen.kernel.governance.broker_load import BrokerLoad
-from nextgen.kernel.limits.stream import PLUGIN_CONFIRM_MS_MAX
+from nextgen.kernel.limits.stream import PLUGIN_CONFIRM_MS_MAX, PLUGIN_PROMPT_MS_MAX
 
 
 class _Pending(NamedTuple):
@@ -41,10 +45,16 @@ class PluginSync:
         self._plugin = plugin
         self._clock = clock
         self._last = 0
+        self._heard_at_ms = clock()
         self._pending: deque[_Pending] = deque()
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether the plug-in was heard from a moment ago."""
+        return self._clock() - self._heard_at_ms <= PLUGIN_PROMPT_MS_MAX
 
     def after_all(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the plug-in has confirmed all that was sent to it so far."""
@@ -62,15 +72,17 @@ class PluginSync:
             raise PluginLost(
                 f"the plug-in confirms {number}, the last that it was sent is {self._last}"
             )
+        self._heard_at_ms = self._clock()
         while self._pending and self._pending[0].number <= number:
             self._pending.popleft().callback()
 
     def check(self) -> None:
-        """Return if the plug-in confirms in time.
+        """Note that the plug-in is alive; return if it confirms in time.
 
         Raises:
             PluginLost: It does not.
         """
+        self._heard_at_ms = self._clock()
         if self._pending:
             waited_ms = self._clock() - self._pending[0].sent_at_ms
             if waited_ms > PLUGIN_CONFIRM_MS_MAX:
@@ -105,6 +117,10 @@ class _SyncedConnection:
         self._plugin = plugin
         self._sync = sync
         self._is_closed = False
+        self._must_be_carried_out = False
+        """Whether that holds of a step that came since the last report."""
+        self._unreported = 0
+        """Reports that wait for the plug-in."""
 
     async def receive(self) -> FromManager:
         arrived = await self._connection.receive()
@@ -116,10 +132,24 @@ class _SyncedConnection:
                 )
             case HeartbeatEcho():
                 self._plugin.alive()
+            case Delivered(deliveries):
+                self._must_be_carried_out |= any(
+                    isinstance(each.payload, Prepare | Release) for each in deliveries
+                )
         return arrived
 
     def report_sync(self, sequence: int) -> None:
+        waits = self._must_be_carried_out or self._unreported > 0 or not self._sync.is_prompt
+        self._must_be_carried_out = False
+        if not waits:
+            self._connection.report_sync(sequence)
+            # A plug-in that does not read is found out all the same.
+            self._sync.after_all(lambda: None)
+            return
+        self._unreported += 1
+
         def report() -> None:
+            self._unreported -= 1
             if not self._is_closed:
                 self._connection.report_sync(sequence)
 

@@ -284,6 +284,10 @@ PLUGIN_SILENCE_MS_MAX = 3_000
 """Silence after which a stock broker is regarded as dead: that of any broker session. The plug-in
 sends every 500 ms, so a pause of its garbage collector may last two seconds."""
 
+PLUGIN_PROMPT_MS_MAX = 600
+"""Silence after which the sidecar waits for a plug-in's confirmation of what is usually reported
+without it. The plug-in sends every 500 ms."""
+
 PLUGIN_RETRY_MS = 200
 """Pause before the socket of a broker that does not run is tried again."""
 

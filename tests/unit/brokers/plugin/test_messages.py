@@ -28,6 +28,7 @@ from brokers.ports.plugin import (
     LookupRequest,
     OpenTopic,
     OpenTopics,
+    Ping,
     PluginAlive,
     PluginFault,
     PluginGreeting,
@@ -86,8 +87,16 @@ def test_a_greeting_says_which_broker_it_is() -> None:
 @pytest.mark.parametrize(
     ("greeting", "fault", "why"),
     [
-        (HELLO | {"protocol": PROTOCOL - 1}, PluginFault.OTHER_PROTOCOL, "speaks protocol 1,"),
-        (HELLO | {"protocol": PROTOCOL + 1}, PluginFault.OTHER_PROTOCOL, "speaks protocol 3,"),
+        (
+            HELLO | {"protocol": PROTOCOL - 1},
+            PluginFault.OTHER_PROTOCOL,
+            f"speaks protocol {PROTOCOL - 1},",
+        ),
+        (
+            HELLO | {"protocol": PROTOCOL + 1},
+            PluginFault.OTHER_PROTOCOL,
+            f"speaks protocol {PROTOCOL + 1},",
+        ),
         (HELLO | {"protocol": None}, PluginFault.OTHER_PROTOCOL, "speaks protocol None"),
         (HELLO | {"protocol": "2"}, PluginFault.OTHER_PROTOCOL, "speaks protocol '2'"),
         (
@@ -140,6 +149,7 @@ def test_what_ends_a_connection_is_of_a_kind(given_line: bytes, fault: PluginFau
     [
         ({"kind": "alive"}, PluginAlive()),
         ({"kind": "lookup", "number": 7, "topic": TOPIC}, LookupRequest(7, TOPIC)),
+        ({"kind": "ping", "number": 9}, Ping(9)),
         ({"kind": "synced", "number": 9}, Synced(9)),
         (OPEN, OpenTopics(3, True, (OpenTopic(TOPIC, False, "b2:8080"),), is_last=True)),
         (OPEN | {"topics": [], "last": False}, OpenTopics(3, True, (), is_last=False)),

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from brokers.domain.holding import Assignment, Holding, Release, TopicMetadata
+from brokers.domain.holding import Assignment, Holding, Prepare, Release, TopicMetadata
 from brokers.domain.session import Delivered, Delivery, Established
 from brokers.ports.plugin import (
     AbsentReported,
@@ -18,6 +18,7 @@ from brokers.ports.plugin import (
     FromPlugin,
     LoadMeasured,
     LookupRequest,
+    Ping,
     PluginAlive,
     PluginFault,
     PluginGreeting,
@@ -47,6 +48,7 @@ from nextgen.kernel.governance.broker_load import BrokerLoad
 from nextgen.kernel.limits.stream import (
     PLUGIN_CONFIRM_MS_MAX,
     PLUGIN_OBEYS_MS,
+    PLUGIN_PROMPT_MS_MAX,
     PLUGIN_TOPICS_NAMED_MAX,
 )
 from nextgen.kernel.routing.names import TopicName
@@ -94,11 +96,17 @@ class FakePlugin:
     def assign(self, assignment: Assignment) -> None:
         self._note("assign", assignment.name, assignment.epoch)
 
+    def prepare(self, assignment: Assignment) -> None:
+        self._note("prepare", assignment.name)
+
     def release(self, release: Release) -> None:
         self._note("release", release.name, release.new_broker_url)
 
     def sync(self, number: int) -> None:
         self._note("sync", number)
+
+    def pong(self, number: int) -> None:
+        self._note("pong", number)
 
     def located(self, number: int, located: Located) -> None:
         self._note("located", number, located.broker_url)
@@ -271,21 +279,46 @@ async def test_steps_reach_the_plugin_behind_their_session(plugin: FakePlugin) -
     ]
 
 
+@pytest.mark.parametrize("step", [RELEASE, Prepare(ASSIGNMENT)])
 async def test_a_sync_position_waits_until_the_plugin_has_carried_it_out(
-    plugin: FakePlugin,
+    plugin: FakePlugin, step: Release | Prepare
 ) -> None:
+    """That of the assignment behind it waits, too: a position covers what was before it."""
     world = World(plugin)
     async with world.running():
         await plugin.until("session", "s-1", 1, 3_000)
-        world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
-        await plugin.until("sync", 1)
+        world.manager.arrivals.put_nowait(Delivered([Delivery(1, step)], 0))
+        world.manager.arrivals.put_nowait(Delivered([Delivery(2, ASSIGNMENT)], 0))
+        await plugin.until("sync", 2)
         assert world.manager.synced == []
 
-        plugin.arrivals.put_nowait(Synced(1))
+        plugin.arrivals.put_nowait(Synced(2))
         async with timeout(5):
             await world.manager.has_synced.wait()
 
-    assert world.manager.synced == [1]
+    assert world.manager.synced == [1, 2]
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_plugin_prompt_ms_max(plugin: FakePlugin, over: int) -> None:
+    """An assignment's position is reported once it is written, to a plug-in that is alive."""
+    world = World(plugin)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        world.now_ms = PLUGIN_PROMPT_MS_MAX + over
+        world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
+        await plugin.until("sync", 1)
+
+        assert world.manager.synced == [1][over:]
+        assert plugin.calls[-2:] == [("assign", TOPIC, 5), ("sync", 1)]
+
+
+async def test_a_ping_is_answered_behind_what_was_sent_before(plugin: FakePlugin) -> None:
+    world = World(plugin)
+    async with world.running():
+        await plugin.until("session", "s-1", 1, 3_000)
+        plugin.arrivals.put_nowait(Ping(4))
+        await plugin.until("pong", 4)
 
 
 async def test_a_heartbeat_of_the_manager_is_passed_on(plugin: FakePlugin) -> None:
@@ -338,7 +371,7 @@ async def test_what_the_first_plugin_confirms_late_is_not_reported(plugin: FakeP
     world = World(plugin, second)
     async with world.running():
         await plugin.until("session", "s-1", 1, 3_000)
-        world.manager.arrivals.put_nowait(Delivered([Delivery(1, ASSIGNMENT)], 0))
+        world.manager.arrivals.put_nowait(Delivered([Delivery(1, Prepare(ASSIGNMENT))], 0))
         await plugin.until("sync", 1)
         plugin.arrivals.put_nowait(PluginLost("gone"))
         plugin.arrivals.put_nowait(Synced(1))

@@ -12,7 +12,7 @@ import java.util.List;
 /** The messages of the sidecar's socket: one JSON object a line, whose "kind" says what it is. */
 final class Messages {
     /** Raised when a message changes its meaning. Both sides must have the same. */
-    static final int PROTOCOL = 2;
+    static final int PROTOCOL = 3;
 
     /** One message, its end included: as much as the sidecar takes. */
     static final int LINE_BYTES_MAX = 1024 * 1024;

@@ -39,6 +39,7 @@ final class SidecarLink implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SidecarLink.class);
     private static final int UNSENT_MESSAGES_MAX = 20_000;
     private static final long LOOKUP_TIMEOUT_MS = 10_000;
+    private static final long PING_TIMEOUT_MS = 1_000;
     private static final long GREETING_TIMEOUT_MS = 10_000;
     private static final long BYE_TIMEOUT_MS = 1_000;
     private static final long TTL_MS_MAX = 600_000;
@@ -55,7 +56,10 @@ final class SidecarLink implements AutoCloseable {
     private final ServerSocketChannel server;
     private final UserPrincipal own;
     private final Map<Long, CompletableFuture<Located>> lookups = new ConcurrentHashMap<>();
-    private final AtomicLong lastLookup = new AtomicLong();
+    private final Map<Long, CompletableFuture<Void>> pings = new ConcurrentHashMap<>();
+    private CompletableFuture<Void> pinged = CompletableFuture.completedFuture(null);
+    private CompletableFuture<Void> nextPinged;
+    private final AtomicLong lastNumber = new AtomicLong();
     private volatile Connection connected;
     private volatile boolean closed;
     private boolean hasRefusedUsers;
@@ -87,14 +91,49 @@ final class SidecarLink implements AutoCloseable {
 
     /** Ask where a topic is served. Fails if there is no answer. */
     CompletableFuture<Located> lookUp(String topic) {
-        long number = lastLookup.incrementAndGet();
-        CompletableFuture<Located> answer = new CompletableFuture<>();
-        lookups.put(number, answer);
-        if (!send(Messages.message("lookup").put("number", number).put("topic", topic))) {
+        return ask(lookups, LOOKUP_TIMEOUT_MS, Messages.message("lookup").put("topic", topic));
+    }
+
+    /**
+     * Complete when everything has been carried out that the sidecar sent before this call. Fails if
+     * it does not answer, or goes. One ping at a time is under way; who comes meanwhile shares the next.
+     */
+    synchronized CompletableFuture<Void> ping() {
+        if (pinged.isDone()) {
+            pinged = ask(pings, PING_TIMEOUT_MS, Messages.message("ping"));
+            return pinged;
+        }
+        if (nextPinged != null) {
+            return nextPinged;
+        }
+        CompletableFuture<Void> next = new CompletableFuture<>();
+        nextPinged = next;
+        pinged.whenComplete((pong, error) -> pingAgain(next));
+        return next;
+    }
+
+    private synchronized void pingAgain(CompletableFuture<Void> next) {
+        nextPinged = null;
+        pinged = ask(pings, PING_TIMEOUT_MS, Messages.message("ping"));
+        pinged.whenComplete((pong, error) -> {
+            if (error == null) {
+                next.complete(null);
+            } else {
+                next.completeExceptionally(error);
+            }
+        });
+    }
+
+    private <T> CompletableFuture<T> ask(
+            Map<Long, CompletableFuture<T>> asked, long timeoutMs, ObjectNode question) {
+        long number = lastNumber.incrementAndGet();
+        CompletableFuture<T> answer = new CompletableFuture<>();
+        asked.put(number, answer);
+        if (!send(question.put("number", number))) {
             answer.completeExceptionally(new IOException("no sidecar is connected"));
         }
-        answer.orTimeout(LOOKUP_TIMEOUT_MS, TimeUnit.MILLISECONDS)
-                .whenComplete((located, error) -> lookups.remove(number));
+        answer.orTimeout(timeoutMs, TimeUnit.MILLISECONDS)
+                .whenComplete((result, error) -> asked.remove(number));
         return answer;
     }
 
@@ -288,10 +327,11 @@ final class SidecarLink implements AutoCloseable {
                         Messages.number(message, "number"), Messages.texts(message, "topics"));
                 case "sync" -> sendAtOnce(Messages.message("synced")
                         .put("number", Messages.number(message, "number")));
-                case "located" -> answer(message).complete(new Located(
+                case "pong" -> answer(pings, message).complete(null);
+                case "located" -> answer(lookups, message).complete(new Located(
                         Messages.text(message, "broker"), Messages.number(message, "epoch"),
                         Messages.text(message, "urls")));
-                case "refused" -> answer(message).completeExceptionally(new LookupRefused(
+                case "refused" -> answer(lookups, message).completeExceptionally(new LookupRefused(
                         Messages.text(message, "code"), Messages.text(message, "message"),
                         message.path("final").asBoolean()));
                 default -> throw new IOException(
@@ -311,10 +351,11 @@ final class SidecarLink implements AutoCloseable {
             LOG.info("sidecar {} commands this broker", node);
         }
 
-        private CompletableFuture<Located> answer(JsonNode message) throws IOException {
-            CompletableFuture<Located> asked = lookups.get(Messages.number(message, "number"));
+        private <T> CompletableFuture<T> answer(
+                Map<Long, CompletableFuture<T>> asked, JsonNode message) throws IOException {
+            CompletableFuture<T> found = asked.get(Messages.number(message, "number"));
             // One that has timed out meanwhile is answered in vain.
-            return asked == null ? new CompletableFuture<>() : asked;
+            return found == null ? new CompletableFuture<>() : found;
         }
 
         private synchronized void end(String why) {
@@ -331,6 +372,7 @@ final class SidecarLink implements AutoCloseable {
                     .execute(() -> close(channel));
             IOException gone = new IOException("the sidecar is gone");
             lookups.values().forEach(each -> each.completeExceptionally(gone));
+            pings.values().forEach(each -> each.completeExceptionally(gone));
         }
     }
 

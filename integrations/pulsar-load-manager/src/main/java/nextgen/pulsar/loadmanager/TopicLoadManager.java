@@ -136,7 +136,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
             Optional<ServiceUnitId> topic, ServiceUnitId bundle) {
         if (topic.isPresent() && topic.get() instanceof TopicName name) {
             return isHandedOver(name.getNamespaceObject()).thenCompose(byTopic -> byTopic
-                    ? partitioned.isAnsweredBy(assignments::owns, name)
+                    ? isOwned(name)
                     : super.checkOwnershipAsync(topic, bundle));
         }
         return isHandedOver(bundle.getNamespaceObject()).thenCompose(byTopic -> byTopic
@@ -259,6 +259,24 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
                         : link.lookUp(answering).thenCompose(at -> lookupDataOf(at.urls())))
                 .exceptionallyCompose(error -> CompletableFuture.failedFuture(
                         notYet(topic, FutureUtil.unwrapCompletionException(error).getMessage())));
+    }
+
+    /**
+     * Return whether this broker answers for a topic. Before it refuses one, it carries out what the
+     * sidecar has sent: a client may come with an answer that was given a moment before the assignment
+     * was read here (ADR 0192).
+     */
+    private CompletableFuture<Boolean> isOwned(TopicName name) {
+        SidecarLink link = sidecar;
+        return partitioned.isAnsweredBy(assignments::owns, name).thenCompose(isOwned -> isOwned
+                || link == null || assignments.isOver()
+                ? CompletableFuture.completedFuture(isOwned)
+                : link.ping()
+                        .exceptionally(noAnswer -> null)
+                        // Not in the thread that reads what the sidecar sends.
+                        .thenComposeAsync(
+                                read -> partitioned.isAnsweredBy(assignments::owns, name),
+                                pulsar.getExecutor()));
     }
 
     private CompletableFuture<Optional<BrokerLookupData>> here() {

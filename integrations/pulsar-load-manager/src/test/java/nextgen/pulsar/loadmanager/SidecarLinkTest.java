@@ -161,6 +161,29 @@ class SidecarLinkTest {
     }
 
     @Test
+    void aPongComesBehindWhatWasSentBeforeItAndIsSharedByWhoWaits() throws Exception {
+        try (Sidecar sidecar = new Sidecar().greeted()) {
+            CompletableFuture<Void> first = link.ping();
+            JsonNode ping = sidecar.next();
+            CompletableFuture<Void> second = link.ping();
+            CompletableFuture<Void> third = link.ping();
+            sidecar.send("{\"kind\":\"assign\",\"topic\":\"" + TOPIC + "\",\"epoch\":5}");
+            sidecar.send("{\"kind\":\"pong\",\"number\":" + ping.get("number") + "}");
+            first.get(10, TimeUnit.SECONDS);
+
+            assertEquals("assign " + TOPIC + " 5", orders.kept.poll());
+            assertFalse(second.isDone());
+            JsonNode next = sidecar.next();
+            assertEquals("ping", next.get("kind").asText());
+            sidecar.send("{\"kind\":\"pong\",\"number\":" + next.get("number") + "}");
+            CompletableFuture.allOf(second, third).get(10, TimeUnit.SECONDS);
+            sidecar.send("{\"kind\":\"sync\",\"number\":1}");
+            assertEquals("synced", sidecar.next().get("kind").asText());
+        }
+        assertThrows(ExecutionException.class, () -> link.ping().get(10, TimeUnit.SECONDS));
+    }
+
+    @Test
     void lookupsFailWithoutASidecarAndWhenItGoes() throws Exception {
         assertThrows(ExecutionException.class, () -> link.lookUp(TOPIC).get(10, TimeUnit.SECONDS));
 
