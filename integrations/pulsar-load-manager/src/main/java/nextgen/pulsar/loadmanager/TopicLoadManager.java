@@ -56,6 +56,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private TopicMover mover;
     private Handover handover;
     private TopicPreparation preparation;
+    private MetadataFlushes flushes;
     private LoadReport load;
     private volatile boolean hasNewSession;
     private CompletableFuture<?> looking = CompletableFuture.completedFuture(null);
@@ -87,6 +88,8 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private void listen(Path path) {
         mover = new TopicMover(pulsar.getBrokerService());
         preparation = new TopicPreparation(pulsar);
+        flushes = new MetadataFlushes(MetadataFlushes.of(pulsar.getLocalMetadataStore(),
+                pulsar.getConfiguration().isMetadataStoreBatchingEnabled()), thread("nextgen-flush"));
         handover = new Handover(pulsar, this, mover);
         // Topics may be assigned a moment before their namespace is placed by topic.
         load = new LoadReport(pulsar.getBrokerService(),
@@ -206,7 +209,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         // Of a namespace that is being handed over, or back, it may be open as Pulsar's own.
         isHandedOver(TopicName.get(topic).getNamespaceObject()).thenAccept(byTopic -> {
             if (byTopic) {
-                lookupDataOf(urls).thenAccept(next -> mover.close(topic, next));
+                lookupDataOf(urls).thenAccept(next -> flushes.during(mover.close(topic, next)));
             }
         });
     }
@@ -326,7 +329,8 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         // Of a partition Pulsar reads other properties, and has them in a cache.
         Map<String, String> known = name.isPartitioned() ? null : properties;
         // Not in the thread that brings all answers of the metadata store.
-        pulsar.getExecutor().execute(() -> pulsar.getBrokerService().getTopic(name, false, known));
+        pulsar.getExecutor().execute(() ->
+                flushes.during(pulsar.getBrokerService().getTopic(name, false, known)));
     }
 
     private static CompletableFuture<Void> refuseBundle(ServiceUnitId bundle) {
