@@ -16,7 +16,7 @@ from discovery.ports import Shards
 from discovery.service.admin.deadline import all_of
 from discovery.service.admin.topic_deletion import Owners
 from nextgen.client.routing.topic_creation import Created
-from nextgen.kernel.errors import ConnectionLost, Definite, Refused
+from nextgen.kernel.errors import ConnectionLost, Definite, Refused, ServedElsewhere
 from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.limits.cluster import PAGE_ITEMS_MAX
 from nextgen.kernel.limits.rest import TOPIC_UNITS_CALLED_MAX
@@ -43,6 +43,7 @@ class GrownTopics:
     ) -> None:
         """Create the durable subscriptions of partition 0 where ``partitions`` do not have them.
 
+        Those of a topic of stock brokers are created by Pulsar, as it gets the partitions there.
         ``TOPIC_UNITS_CALLED_MAX`` partitions at a time; idle ones are assigned.
 
         Raises:
@@ -66,6 +67,8 @@ class GrownTopics:
                     for number in numbers
                 ]
             )
+        except ServedElsewhere:
+            return
         except Definite as error:
             if isinstance(error, Refused) and error.code == RejectionCode.NOT_FOUND:
                 raise

@@ -18,6 +18,7 @@ from nextgen.kernel.errors import (
     MetadataError,
     Overloaded,
     Refused,
+    ServedElsewhere,
     Unavailable,
 )
 from nextgen.kernel.limits.rest import TOPIC_UNITS_CALLED_MAX
@@ -45,6 +46,7 @@ class World:
         """By the name of a partition that was ever served."""
         self.calls: list[str] = []
         self.unreachable: set[str] = set()
+        self.is_stock = False
         self.shadows: dict[int, list[str]] = {}
         """By shard; with None of them the topic is no source."""
         self.lost_shards: set[int] = set()
@@ -88,6 +90,8 @@ class World:
         self.calls_at_once -= 1
         if name.text in self.unreachable:
             raise OwnerUnreachable(f"the broker of {name.text} could not be reached")
+        if self.is_stock:
+            raise ServedElsewhere("http://b1:8080")
         assert name.partition is not None
         assert name.partition < self.partitions, "there is no such partition yet"
         of_unit = self.subscriptions.setdefault(name.text, {})
@@ -300,3 +304,14 @@ async def test_a_shadow_that_was_deleted_meanwhile_is_passed_over(world: World) 
     await world.grow(4)
 
     assert list(world.subscriptions[f"{kept}-partition-3"]) == ["own"]
+
+
+async def test_a_topic_of_stock_brokers_grows_and_pulsar_creates_its_subscriptions() -> None:
+    world = World()
+    world.subscribe(0, **AUDIT)
+    world.is_stock = True
+
+    await world.grow(4)
+
+    assert world.partitions == 4
+    assert world.calls == [world.partition(0)]
