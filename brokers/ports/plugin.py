@@ -116,7 +116,7 @@ class TopicsReported:
 @dataclass(frozen=True, slots=True)
 class AbsentReported:
     """Topics that are assigned to this broker, that Pulsar does not have, and that it does not
-    create on demand."""
+    create on demand; or that have partitions in Pulsar."""
 
     topics: Sequence[str]
 
@@ -170,7 +170,11 @@ class PluginFault(StrEnum):
     NOT_RELEASED = "not_released"
     """The broker has a topic open that is not assigned to it."""
     ABSENT_TOPIC = "absent_topic"
-    """A topic is assigned to the broker that Pulsar does not have and does not create."""
+    """A topic is assigned to the broker that Pulsar does not have and does not create, or that has
+    partitions in Pulsar."""
+    UNKNOWN_TOPIC = "unknown_topic"
+    """A topic is looked up that the cluster does not have and does not create; Pulsar may have
+    it."""
     NODE_ID_TAKEN = "node_id_taken"
     """Another broker has a session under this one's node id."""
 

@@ -19,8 +19,8 @@ class PluginFaults:
     def __init__(self, clock: Clock) -> None:
         self.counts: Counter[PluginFault] = Counter()
         self._clock = clock
-        self._logged: dict[PluginFault, tuple[str, int]] = {}
-        """By fault: the reason that was logged last, and when."""
+        self._logged: dict[tuple[PluginFault, str], int] = {}
+        """When each fault was logged with each reason, of those that were a moment ago."""
 
     def __repr__(self) -> str:
         return f"<PluginFaults {dict(self.counts)}>"
@@ -29,7 +29,8 @@ class PluginFaults:
         """Count a fault; log it unless this reason of it was logged a moment ago."""
         self.counts[fault] += 1
         now_ms = self._clock()
-        logged, at_ms = self._logged.get(fault, ("", now_ms))
-        if logged != why or now_ms - at_ms >= PLUGIN_FAULT_REPEATED_MS:
-            self._logged[fault] = (why, now_ms)
+        since_ms = now_ms - PLUGIN_FAULT_REPEATED_MS
+        self._logged = {what: at for what, at in self._logged.items() if at > since_ms}
+        if (fault, why) not in self._logged:
+            self._logged[fault, why] = now_ms
             _logger.warning("stock broker fault", kind=fault.value, why=why)

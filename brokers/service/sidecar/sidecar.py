@@ -127,7 +127,7 @@ class Sidecar:
     async def _serve(self, plugin: PluginConnection) -> None:
         """Keep a session until the plug-in is lost."""
         sync = PluginSync(plugin, self._clock)
-        units = StockUnits(plugin, self._directory, self._kind_of)
+        units = StockUnits(plugin, self._directory, self._kind_of, self.faults)
         self._topics.begin_anew()
         self._agent.use(SyncedDialer(self._managers(plugin), plugin, sync), units)
         self.handover.connected(plugin)
@@ -169,7 +169,9 @@ class Sidecar:
             case AbsentReported(topics):
                 self.faults.note(
                     PluginFault.ABSENT_TOPIC,
-                    f"Pulsar has no {_named(topics)}, and does not create what is looked up",
+                    # What helps comes first: a long line of the log is cut.
+                    "Pulsar has no such topic and creates none, or has it with partitions, see "
+                    f"'nextgen adopt plan': {_named(topics)}",
                 )
             case DeletedReported(topics):
                 self.removals.add(topics)

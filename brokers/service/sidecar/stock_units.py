@@ -8,11 +8,13 @@ from typing import Any
 
 from brokers.domain.holding import Assignment, Release
 from brokers.domain.session import ChangedMetadata
-from brokers.ports.plugin import LookupRequest, PluginConnection
+from brokers.ports.plugin import LookupRequest, PluginConnection, PluginFault
+from brokers.service.sidecar.plugin_faults import PluginFaults
 from nextgen.kernel.errors import MetadataError, Refused
+from nextgen.kernel.events.decider import RejectionCode
 from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind, shown_kind
 from nextgen.kernel.limits.stream import PLUGIN_LOOKUPS_MAX
-from nextgen.kernel.routing.names import InvalidName, parse_topic
+from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from nextgen.pulsar.metadata_commands import Located, TopicDirectory
 from nextgen.tasks.background import cancel_and_wait, start
 
@@ -24,9 +26,14 @@ class StockUnits:
     """The ``HoldingListener`` of a stock broker. ``close`` it at the end."""
 
     def __init__(
-        self, plugin: PluginConnection, directory: TopicDirectory, kind_of: KindOfBroker
+        self,
+        plugin: PluginConnection,
+        directory: TopicDirectory,
+        kind_of: KindOfBroker,
+        faults: PluginFaults,
     ) -> None:
         self._plugin = plugin
+        self._faults = faults
         self._directory = directory
         self._kind_of = kind_of
         self._lookups: set[asyncio.Task[Any]] = set()
@@ -62,15 +69,32 @@ class StockUnits:
 
     async def _answer(self, request: LookupRequest) -> None:
         try:
-            located = await self._directory.locate(parse_topic(request.topic), create=True)
+            name = parse_topic(request.topic)
         except InvalidName as error:
             self._plugin.refused(request.number, "INVALID_NAME", str(error), is_final=True)
+            return
+        try:
+            located = await self._directory.locate(name, create=True)
         except Refused as error:
-            self._plugin.refused(request.number, error.code, str(error), is_final=True)
+            why = str(error)
+            if error.code == RejectionCode.NOT_FOUND:
+                why = f"{why}; {self._unknown(name)}"
+            self._plugin.refused(request.number, error.code, why, is_final=True)
         except MetadataError as error:
             self._plugin.refused(request.number, error.reason, str(error), is_final=False)
         else:
             self._pass_on(request, located)
+
+    def _unknown(self, name: TopicName) -> str:
+        """Note that a topic is used which the cluster does not have and does not create: one with
+        partitions, or any where the namespace forbids it. Return what brings it."""
+        brought = f"if Pulsar has it, 'nextgen adopt run {name.namespace_text}' brings it"
+        # Not the topic: one line a minute for a namespace, however many its clients look up.
+        self._faults.note(
+            PluginFault.UNKNOWN_TOPIC,
+            f"{brought}: a topic is looked up that the cluster does not have",
+        )
+        return brought
 
     def _pass_on(self, request: LookupRequest, located: Located) -> None:
         """Pass an answer on, unless it leads clients of Pulsar away from Pulsar's messages."""

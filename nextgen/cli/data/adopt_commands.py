@@ -352,6 +352,10 @@ def _print_plan(made: Plan) -> None:
         print_line(f"{kind}: {each.sentence}")
     if (more := len(made.hindrances) - HINDRANCES_SHOWN_MAX) > 0:
         print_line(f"{more:,} more, see --json")
+    for remark in made.remarks[:REMARKS_SHOWN_MAX]:
+        print_line(f"note: {remark}")
+    if (more := len(made.remarks) - REMARKS_SHOWN_MAX) > 0:
+        print_line(f"{more:,} more notes, see --json")
     if not made.hindrances:
         print_line("nothing hinders it")
 

@@ -50,6 +50,8 @@ class PulsarNamespace:
     topics: Mapping[str, int]
     refused_names: tuple[str, ...] = ()
     """Names that cannot exist here, each with the reason."""
+    creates_partitioned: bool | None = None
+    """Whether topics that clients begin to use get partitions; None: as the brokers have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class Plan:
     open_topics: int
     brokers: tuple[StockBroker, ...]
     hindrances: tuple[Hindrance, ...]
+    remarks: tuple[str, ...]
+    """What hinders nothing, and leaves topics without a broker until a run."""
     seconds: float
     """An estimate, on the high side."""
 
@@ -129,6 +133,7 @@ class Plan:
                 {"kind": each.kind, "untried": each.is_untried, "sentence": each.sentence}
                 for each in self.hindrances
             ],
+            "remarks": list(self.remarks),
             "seconds": self.seconds,
         }
 
@@ -138,10 +143,12 @@ def make_plan(facts: Facts) -> Plan:
     wanted = {} if facts.in_pulsar is None else facts.in_pulsar.topics
     creates = {name: count for name, count in wanted.items() if name not in facts.here.topics}
     open_topics = sum(each.open_topics for each in facts.stock_brokers)
+    is_adopted = (
+        facts.in_pulsar is not None and facts.in_pulsar.properties.get(PLACEMENT) == BY_TOPIC
+    )
     return Plan(
         namespace=facts.namespace.text,
-        is_adopted=facts.in_pulsar is not None
-        and facts.in_pulsar.properties.get(PLACEMENT) == BY_TOPIC,
+        is_adopted=is_adopted,
         creates_tenant=not facts.here.has_tenant,
         creates_namespace=not facts.here.exists,
         creates_topics=creates,
@@ -149,6 +156,10 @@ def make_plan(facts: Facts) -> Plan:
         open_topics=open_topics,
         brokers=facts.stock_brokers,
         hindrances=tuple(hindrances(facts)),
+        remarks=(
+            *(_unserved(creates) if is_adopted else ()),
+            *_of_later_topics(facts),
+        ),
         seconds=round(len(creates) / CREATED_PER_SECOND + open_topics / CLAIMED_PER_SECOND, 1),
     )
 
@@ -162,6 +173,31 @@ def hindrances(facts: Facts) -> list[Hindrance]:
         *_of_brokers(facts),
         *_of_topics(facts, facts.in_pulsar),
         *_of_features(facts, facts.in_pulsar),
+    ]
+
+
+def _unserved(missing: Mapping[str, int]) -> list[str]:
+    """Return what Pulsar has of a namespace that is handed over, and no lookup creates here."""
+    return [
+        f"{name} has {count} partitions and is served by no broker until 'nextgen adopt run'"
+        for name, count in missing.items()
+        if count
+    ]
+
+
+def _of_later_topics(facts: Facts) -> list[str]:
+    """Say what becomes of topics to which Pulsar will give partitions by itself."""
+    if facts.in_pulsar is None:
+        return []
+    is_partitioned = facts.in_pulsar.creates_partitioned
+    if is_partitioned is None:
+        of_brokers = (facts.settings or {}).get("allowAutoTopicCreationType", "")
+        is_partitioned = of_brokers.lower() == "partitioned"
+    if not is_partitioned:
+        return []
+    return [
+        "Pulsar gives partitions to topics that clients begin to use: each is served once "
+        "'nextgen adopt run' was run again"
     ]
 
 
@@ -220,9 +256,24 @@ def _of_topics(facts: Facts, in_pulsar: PulsarNamespace) -> list[Hindrance]:
         here = facts.here.topics.get(name, count)
         if here != count:
             found.append(
-                Hindrance("partitions", f"{name} has {count} partitions in Pulsar and {here} here")
+                Hindrance(
+                    "partitions",
+                    f"{name} has {count} partitions in Pulsar and {here} here: "
+                    f"{_remedy(name, count, here)}",
+                )
             )
     return found
+
+
+def _remedy(name: str, count: int, here: int) -> str:
+    """Return what gives a topic the partitions that it has in Pulsar."""
+    if 0 < here < count:
+        return f"'nextgen topics grow {name} {count}' gives it the others"
+    # Of a topic that a stock broker has, the second command is refused: Pulsar loses nothing.
+    return (
+        f"'nextgen topics unload {name}' and 'nextgen topics delete {name} --force' remove it here "
+        "alone, and a run brings it again"
+    )
 
 
 def _of_features(facts: Facts, in_pulsar: PulsarNamespace) -> list[Hindrance]:

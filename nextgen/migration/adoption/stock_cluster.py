@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Container, Mapping
 from dataclasses import replace
+from typing import Any
 
 from nextgen.kernel.governance.broker_kind import BROKER_KIND_PROPERTY, BrokerKind
 from nextgen.kernel.governance.policies import PolicyLevel
@@ -69,6 +70,7 @@ class StockCluster:
             is_deleted=bool(body.get("deleted")),
             topics=topics,
             refused_names=tuple(each for each in remarks.first if IMPOSSIBLE_NAME in each),
+            creates_partitioned=_creates_partitioned(body.get("autoTopicCreationOverride")),
         )
 
     async def brokers(self) -> tuple[str, ...]:
@@ -101,3 +103,11 @@ class StockCluster:
             found = await self._admin.change("DELETE", path)
         if not found:
             raise SourceFailed(f"Pulsar has no namespace {namespace}, or it is being changed")
+
+
+def _creates_partitioned(policy: Any) -> bool | None:
+    """Return whether topics get partitions by a namespace's own policy, None if it has none."""
+    if not isinstance(policy, dict):
+        return None
+    is_allowed = policy.get("allowAutoTopicCreation")
+    return bool(is_allowed) and policy.get("topicType") == "partitioned"

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.error
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,8 +22,10 @@ from nextgen.harness.history.model import Run
 from nextgen.harness.history.record_file import Recorder, load_history
 from nextgen.runtime.lifecycle.exit_code import ExitCode
 from tests.support.callers.stock_client import (
+    numbered,
     read_all,
     received,
+    send_all,
     texts,
 )
 from tests.support.callers.stock_load import (
@@ -33,7 +36,7 @@ from tests.support.callers.stock_load import (
 from tests.support.processes.fork_server import run_warm
 from tests.support.stock.cluster import NODE
 from tests.support.stock.recorded_clients import started_clients, wait_progress
-from tests.support.stock.world import KEPT_FOR_EVER, OPERATION_S_MAX, PLAIN, STOCK, World
+from tests.support.stock.world import KEPT_FOR_EVER, OPERATION_S_MAX, PLAIN, STOCK, World, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
@@ -247,6 +250,75 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
     assert handed["placement"] == "topic"
     assert not world.system.has_topic(topics[0])
     assert not world.system.has_namespace(namespace)
+
+
+def test_partitions_that_only_pulsar_has_are_named_until_a_run_brings_them(
+    world: World, client: pulsar.Client, namespace: str
+) -> None:
+    adopted(world, "run", namespace)
+    path = f"persistent/{namespace}/late"
+    topic = path.replace("/", "://", 1)
+    world.stock.admin("PUT", f"{path}/partitions", 2)
+
+    assert f"nextgen adopt run {namespace}" in refusal(world, f"{path}-partition-1")
+    asked = world.stock.sidecars[PLAIN]
+    assert asked.faults("unknown_topic") > 0
+    assert f"nextgen adopt run {namespace}" in asked.reasons("unknown_topic")[-1]
+    (remark,) = adopted(world, "plan", namespace)["remarks"]
+    assert remark.startswith(f"{topic} has 2 partitions and is served by no broker")
+    assert adopted(world, "run", namespace)["created"] == 1
+    received_by(client, topic, 4)
+
+    # Pulsar creates the subscription first, at the brokers of the new partitions.
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        world.stock.admin("POST", f"{path}/partitions", 3)
+    assert "Can't find owner" in refused.value.read().decode()
+    world.system.command("topics", "grow", topic, "3")
+    world.stock.admin("POST", f"{path}/partitions", 3)
+    received_by(client, topic, 6)
+
+
+def test_a_topic_that_discovery_took_for_another_one_is_named(
+    world: World, client: pulsar.Client, namespace: str
+) -> None:
+    """Of its partitions, which are in Pulsar alone, discovery knows nothing."""
+    adopted(world, "run", namespace)
+    topic = f"persistent://{namespace}/taken"
+    world.stock.admin("PUT", f"persistent/{namespace}/taken/partitions", 2)
+    with (
+        world.system.client(operation_timeout_seconds=5) as of_discovery,
+        pytest.raises(pulsar.PulsarException) as refused,
+    ):
+        of_discovery.create_producer(topic)
+    print(f"discovery's client is refused: {refused.value!r}")
+    owner = world.stock.sidecars[world.number_of_owner(topic)]
+    until(lambda: [each for each in owner.reasons("absent_topic") if topic in each])
+
+    ended = adopt(world, "plan", namespace)
+    assert ended.returncode == ExitCode.REFUSED, ended.stderr
+    assert f"'nextgen topics delete {topic} --force'" in ended.stdout
+    world.system.command("topics", "unload", topic)
+    world.system.command("topics", "delete", topic, "--force")
+
+    assert adopted(world, "run", namespace)["created"] == 1
+    received_by(client, topic, 4)
+
+
+def refusal(world: World, path: str) -> str:
+    """Return why a stock broker does not say where a topic is."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        world.stock.lookup(PLAIN, path)
+    return refused.value.read().decode()
+
+
+def received_by(client: pulsar.Client, topic: str, count: int) -> None:
+    """Send messages to a topic, and read them."""
+    consumer = client.subscribe(topic, f"of-{count}", initial_position=InitialPosition.Latest)
+    producer = client.create_producer(topic)
+    send_all(producer, numbered(count))
+    assert sorted(texts(received(consumer, count))) == numbered(count)
+    producer.close()
+    consumer.close()
 
 
 def test_what_hinders_a_handover_is_named_and_changes_nothing(

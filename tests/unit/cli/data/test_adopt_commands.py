@@ -116,6 +116,19 @@ def test_a_plan_says_what_hinders_it_and_what_nobody_has_tried(
     assert "9 more, see --json" in printed
 
 
+def test_a_plan_notes_topics_that_nobody_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    count = adopt_commands.REMARKS_SHOWN_MAX + 2
+    late = {f"persistent://acme/orders/{number}": 2 for number in range(count)}
+    of_pulsar = PulsarNamespace({"nextgen.placement": "topic"}, (), is_deleted=False, topics=late)
+
+    adopt_commands._print_plan(make_plan(replace(FACTS, in_pulsar=of_pulsar)))
+
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "note: persistent://acme/orders/0 has 2 partitions and is served by no" in printed
+    assert "2 more notes, see --json" in printed
+    assert "nothing hinders it" in printed
+
+
 def test_lines_of_json_show_each_step_and_then_once_a_second(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

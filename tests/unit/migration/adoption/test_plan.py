@@ -66,6 +66,58 @@ def test_a_namespace_that_embedded_brokers_serve_is_not_handed_over() -> None:
     assert kinds(replace(FACTS, here=here)) == [("embedded", False)]
 
 
+def test_topics_with_partitions_that_only_pulsar_has_are_named_behind_a_handover() -> None:
+    """A lookup creates the one without."""
+    adopted = in_pulsar(properties={"nextgen.placement": "topic"})
+    here = OwnNamespace(has_tenant=True, exists=True, is_deleting=False, topics={EU: 4})
+
+    assert make_plan(FACTS).remarks == ()
+    assert make_plan(replace(adopted, here=here)).remarks == ()
+    (remark,) = make_plan(adopted).remarks
+    assert remark.startswith(f"{EU} has 4 partitions and is served by no broker until ")
+    assert make_plan(adopted).as_dict()["remarks"] == [remark]
+
+
+@pytest.mark.parametrize(
+    ("of_namespace", "of_brokers", "is_remarked"),
+    [
+        (None, "non-partitioned", False),
+        (None, "partitioned", True),
+        (False, "partitioned", False),
+        (True, "non-partitioned", True),
+    ],
+)
+def test_topics_that_will_get_partitions_by_themselves_are_remarked(
+    of_namespace: bool | None, of_brokers: str, is_remarked: bool
+) -> None:
+    facts = replace(
+        in_pulsar(creates_partitioned=of_namespace),
+        settings={"allowAutoTopicCreationType": of_brokers},
+    )
+
+    plan = make_plan(facts)
+
+    assert plan.hindrances == ()
+    assert [each.startswith("Pulsar gives partitions") for each in plan.remarks] == (
+        [True] * is_remarked
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "remedy"),
+    [
+        (2, f"'nextgen topics grow {EU} 4'"),
+        (5, f"'nextgen topics delete {EU} --force'"),
+        (0, f"'nextgen topics delete {EU} --force'"),
+    ],
+)
+def test_another_number_of_partitions_is_named_with_its_remedy(here: int, remedy: str) -> None:
+    (found,) = hindrances(replace(FACTS, here=replace(ABSENT, topics={EU: here})))
+
+    assert f"{EU} has 4 partitions in Pulsar and {here} here: " in found.sentence
+    assert remedy in found.sentence
+
+
 def test_a_namespace_with_the_property_is_adopted() -> None:
     assert make_plan(in_pulsar(properties={"nextgen.placement": "topic"})).is_adopted
     assert not make_plan(in_pulsar(properties={"nextgen.placement": "bundle"})).is_adopted

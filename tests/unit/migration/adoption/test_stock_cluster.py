@@ -103,6 +103,27 @@ def test_a_namespace_is_read_with_its_topics_and_names_that_are_refused_here() -
     assert "no such name is possible here" in refused
 
 
+@pytest.mark.parametrize(
+    ("policy", "creates_partitioned"),
+    [
+        (None, None),
+        ({"allowAutoTopicCreation": True, "topicType": "partitioned"}, True),
+        ({"allowAutoTopicCreation": True, "topicType": "non-partitioned"}, False),
+        ({"allowAutoTopicCreation": False, "topicType": "partitioned"}, False),
+    ],
+)
+def test_the_policy_of_a_namespace_says_whether_new_topics_get_partitions(
+    policy: object, creates_partitioned: bool | None
+) -> None:
+    body = {"autoTopicCreationOverride": policy}
+    broker = Broker(**{f"namespaces/{ORDERS}": body, f"persistent/{ORDERS}": []})
+
+    found = at(broker, lambda cluster: cluster.namespace())
+
+    assert found is not None
+    assert found.creates_partitioned is creates_partitioned
+
+
 def test_an_absent_namespace_is_none() -> None:
     broker = Broker(**{f"namespaces/{ORDERS}": 404})
 

@@ -31,6 +31,15 @@ def test_another_reason_and_another_fault_are_lines_of_their_own() -> None:
     assert len(lines) == 3
 
 
+def test_reasons_that_take_turns_are_a_line_each() -> None:
+    faults = PluginFaults(lambda: 0)
+    with capture_logs() as lines:
+        for number in range(6):
+            faults.note(PluginFault.UNKNOWN_TOPIC, f"of namespace {number % 2}")
+
+    assert len(lines) == 2
+
+
 def test_a_reason_that_lasts_is_logged_again_after_a_while() -> None:
     times_ms = iter(range(0, 2 * PLUGIN_FAULT_REPEATED_MS, 1_000))
     faults = PluginFaults(lambda: next(times_ms))

@@ -411,6 +411,37 @@ async def test_a_lookup_gets_the_clusters_answer(
     assert world.directory.asked == [TOPIC]
 
 
+async def test_a_refusal_of_an_unknown_topic_names_what_brings_it(plugin: FakePlugin) -> None:
+    """Of a namespace whose topics are created with partitions in Pulsar alone."""
+    world = World(plugin)
+    told: list[str] = []
+    noted: list[str] = []
+    plugin.refused = lambda _number, _code, why, *, is_final: told.append(why)  # type: ignore[method-assign]
+    world.faults.note = lambda fault, why: noted.append(f"{fault}: {why}")  # type: ignore[method-assign]
+    async with world.running():
+        for number in range(2):
+            world.directory.answers.append(Refused("NOT_FOUND", "no such topic"))
+            plugin.arrivals.put_nowait(LookupRequest(number, f"{TOPIC}-partition-{number}"))
+        await world.until(lambda: len(told) == 2)
+
+    assert (
+        told == ["no such topic; if Pulsar has it, 'nextgen adopt run acme/orders' brings it"] * 2
+    )
+    # The same sentence for each topic: of those that repeat, one is logged.
+    assert len(set(noted)) == 1
+    assert noted[0].startswith("unknown_topic: if Pulsar has it, 'nextgen adopt run acme/orders' ")
+
+
+async def test_other_refusals_are_no_unknown_topics(plugin: FakePlugin) -> None:
+    world = World(plugin)
+    world.directory.answers.append(Refused("NO_CAPACITY", "all full"))
+    async with world.running():
+        plugin.arrivals.put_nowait(LookupRequest(7, TOPIC))
+        await plugin.until("refused", 7, "NO_CAPACITY", True)
+
+    assert world.faults.counts == {}
+
+
 async def test_a_lookup_of_no_name_is_refused_for_good(plugin: FakePlugin) -> None:
     world = World(plugin)
     async with world.running():

@@ -10,7 +10,7 @@ import java.util.function.Function;
 
 /**
  * Finds topics that are assigned to this broker and can never be opened here: Pulsar does not have
- * them, and does not create them on demand.
+ * them, and does not create them on demand, or it has them with partitions.
  *
  * <p>Looks at some of those that are not open, in turn, so that many of them cost no more. A topic is
  * found at the second look: it may have been about to be created at the first.

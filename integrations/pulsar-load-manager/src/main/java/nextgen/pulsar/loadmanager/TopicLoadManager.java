@@ -434,6 +434,13 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         if (!topic.isPersistent()) {
             return CompletableFuture.completedFuture(true);
         }
+        return partitioned.answering(topic).thenCompose(answering -> answering.equals(topic)
+                ? existsOrIsCreated(topic)
+                // Discovery took the name of a topic with partitions for a topic of that name.
+                : CompletableFuture.completedFuture(false));
+    }
+
+    private CompletableFuture<Boolean> existsOrIsCreated(TopicName topic) {
         return pulsar.getPulsarResources().getTopicResources().persistentTopicExists(topic)
                 .thenCompose(isThere -> isThere
                         ? CompletableFuture.completedFuture(true)
