@@ -234,14 +234,15 @@ def test_a_broker_that_keeps_a_topic_is_noticed_and_none_beside_it_acknowledges(
         with suppress(pulsar.PulsarException):
             client.create_producer(topic).close()
         world.restore()
-        successor = client.create_producer(topic, send_timeout_millis=SEND_TIMEOUT_MS)
-        at = dict(zip(numbered(10), map(str, send_all(successor, numbered(10))), strict=True))
+        # Without the id the client numbers its second message as the first again if B is fenced
+        # before it has acknowledged that, and Pulsar's deduplication drops the second.
+        successor = client.create_producer(
+            topic, send_timeout_millis=SEND_TIMEOUT_MS, initial_sequence_id=0
+        )
+        send_all(successor, numbered(10))
         load.wait_acknowledged(100)
 
     contents = stored(client, topic)
-    # What one reader passed over would be no message that the brokers have lost.
-    assert contents == stored(client, topic)
-    print(f"acknowledged at {at}; {world.ledgers(topic)}")
     assert load.outcome.failed == {}
     assert_stored_once_in_order(numbers(contents), load.outcome)
     assert [each for each in contents if not each.isdecimal()] == numbered(10)

@@ -125,10 +125,6 @@ class World:
         (found,) = [each for each in listed["brokers"] if each["broker_id"] == wanted]
         return dict(found)
 
-    def ledgers(self, topic: str) -> Any:
-        """Return what Pulsar has noted of a topic's ledgers and cursors."""
-        return self.rest_of_pulsar("GET", topic.replace("://", "/") + "/internalStats")
-
     @property
     def meddled(self) -> RunningSidecar:
         """The sidecar of the first stock broker."""
