@@ -130,6 +130,8 @@ class _Watch:
     told_to: int | None = None
     """Position up to which all matching events were delivered; None: not known yet."""
     in_snapshot: bool = False
+    has_nothing: bool = False
+    """Behind an empty snapshot at position 0."""
     last_position: int = 0
     """The highest position that was mentioned so far. Later records must not go back behind it."""
     items: dict[tuple[str, str], Mapping[str, object]] = field(default_factory=dict)
@@ -171,8 +173,10 @@ class _Watch:
         self.told_to = opened.from_position or (0 if opened.from_beginning else None)
         self.last_position = opened.from_position
         self.items = {}
+        self.has_nothing = False
 
     def _take_item(self, item: SnapshotItem) -> Iterator[Finding]:
+        self._begin_untold()
         if not self.in_snapshot:
             yield self._finding(f"was sent the item {item.key} outside of a snapshot")
             return
@@ -180,8 +184,17 @@ class _Watch:
             yield self._finding(f"was sent the item {item.key} twice in one snapshot")
         self.items[(item.kind, item.key)] = item.state
 
+    def _begin_untold(self) -> None:
+        """Begin a snapshot of a shard of which the watcher has nothing: of that no reset is told.
+
+        A new shard has an empty snapshot at position 0 first.
+        """
+        if self.has_nothing and not self.last_position:
+            self.in_snapshot, self.has_nothing = True, False
+
     def _end_snapshot(self, snapshot: WatchSnapshot) -> Iterator[Finding]:
         position = snapshot.position
+        self._begin_untold()
         if not self.in_snapshot:
             yield self._finding(f"received the end of a snapshot at {position} and none had begun")
         if not position and not self.items and self.last_position:
@@ -195,6 +208,7 @@ class _Watch:
             yield self._finding(f"has a snapshot at {position} in which {difference}")
         self.in_snapshot, self.items = False, {}
         self.told_to = self.last_position = position
+        self.has_nothing = not position
 
     def _take_event(self, seen: Observation, concern: _Concern) -> Iterator[Finding]:
         position = seen.position
