@@ -52,8 +52,8 @@ TRANSFER_TIMEOUT_S = 10
 TOPICS_PER_FAULT = 8
 CALL_TIMEOUT_MS = 10_000
 ATTEMPTS = 30
-"""A node that was killed is there again after a second or two; on a machine at a fifth of the usual
-speed it was not after eight."""
+"""A plan of a new shard is refused until a killed shard node is back: on a slow machine that took
+more than eight attempts."""
 
 ATTEMPT_PAUSE_MS = 1_000
 DRAIN_KNOWN_MS = 3_000

@@ -176,7 +176,7 @@ class _Watch:
         self.has_nothing = False
 
     def _take_item(self, item: SnapshotItem) -> Iterator[Finding]:
-        self._begin_untold()
+        self._begin_without_reset()
         if not self.in_snapshot:
             yield self._finding(f"was sent the item {item.key} outside of a snapshot")
             return
@@ -184,17 +184,18 @@ class _Watch:
             yield self._finding(f"was sent the item {item.key} twice in one snapshot")
         self.items[(item.kind, item.key)] = item.state
 
-    def _begin_untold(self) -> None:
-        """Begin a snapshot of a shard of which the watcher has nothing: of that no reset is told.
+    def _begin_without_reset(self) -> None:
+        """Let a second snapshot begin without a reset behind an empty one at position 0.
 
-        A new shard has an empty snapshot at position 0 first.
+        A new shard sends such an empty snapshot first. The client reports a reset only of a shard
+        of which the watcher already has objects or a position.
         """
         if self.has_nothing and not self.last_position:
             self.in_snapshot, self.has_nothing = True, False
 
     def _end_snapshot(self, snapshot: WatchSnapshot) -> Iterator[Finding]:
         position = snapshot.position
-        self._begin_untold()
+        self._begin_without_reset()
         if not self.in_snapshot:
             yield self._finding(f"received the end of a snapshot at {position} and none had begun")
         if not position and not self.items and self.last_position:

@@ -66,6 +66,8 @@ class FakePlugin:
     def __init__(self) -> None:
         self.greeting = PluginGreeting("b1:8080", "pulsar://b1:6650", "5.0.0-M1")
         self.calls: list[tuple[object, ...]] = []
+        self.refusals: list[str] = []
+        """The message of each refusal."""
         self.arrivals: asyncio.Queue[FromPlugin | PluginLost] = asyncio.Queue()
         self.changed = asyncio.Event()
         self.is_closed = False
@@ -112,6 +114,7 @@ class FakePlugin:
         self._note("located", number, located.broker_url)
 
     def refused(self, number: int, code: str, message: str, *, is_final: bool) -> None:
+        self.refusals.append(message)
         self._note("refused", number, code, is_final)
 
     def list_open(self, number: int, namespace: str) -> None:
@@ -414,19 +417,16 @@ async def test_a_lookup_gets_the_clusters_answer(
 async def test_a_refusal_of_an_unknown_topic_names_what_brings_it(plugin: FakePlugin) -> None:
     """Of a namespace whose topics are created with partitions in Pulsar alone."""
     world = World(plugin)
-    told: list[str] = []
     noted: list[str] = []
-    plugin.refused = lambda _number, _code, why, *, is_final: told.append(why)  # type: ignore[method-assign]
     world.faults.note = lambda fault, why: noted.append(f"{fault}: {why}")  # type: ignore[method-assign]
     async with world.running():
         for number in range(2):
             world.directory.answers.append(Refused("NOT_FOUND", "no such topic"))
             plugin.arrivals.put_nowait(LookupRequest(number, f"{TOPIC}-partition-{number}"))
-        await world.until(lambda: len(told) == 2)
+        await world.until(lambda: len(plugin.refusals) == 2)
 
-    assert (
-        told == ["no such topic; if Pulsar has it, 'nextgen adopt run acme/orders' brings it"] * 2
-    )
+    sentence = "no such topic; if Pulsar has it, 'nextgen adopt run acme/orders' brings it"
+    assert plugin.refusals == [sentence] * 2
     # The same sentence for each topic: of those that repeat, one is logged.
     assert len(set(noted)) == 1
     assert noted[0].startswith("unknown_topic: if Pulsar has it, 'nextgen adopt run acme/orders' ")
