@@ -40,16 +40,17 @@ from discovery.service.watches.registry import AnyWatch, WatchRegistry
 from nextgen.client.transport.caller import OPERATOR, caller
 from nextgen.client.wire.errors import abort
 from nextgen.kernel.errors import DeadlineExceeded, Forbidden, InvalidRequest, MetadataError
-from nextgen.kernel.limits.cluster import REQUEST_TIMEOUT_DEFAULT_MS, REQUEST_TIMEOUT_MAX_MS
+from nextgen.kernel.limits.cluster import (
+    REQUEST_ANSWER_MARGIN_MS,
+    REQUEST_TIMEOUT_DEFAULT_MS,
+    REQUEST_TIMEOUT_MAX_MS,
+)
 from nextgen.runtime.security.authorization.authorizer import Access, Authorizer
 from nextgen.runtime.telemetry import tracing
 from protos.nextgen.v1 import discovery_service_pb2 as pb
 from protos.nextgen.v1 import shard_service_pb2 as shard_pb
 
 SERVICE_NAME = "nextgen.v1.DiscoveryService"
-
-_ANSWER_MARGIN_MS = 50
-"""Time reserved for the answer to reach the caller before its deadline."""
 
 _WATCHES = {
     "WatchTenants": WatchedKind.TENANTS,
@@ -333,4 +334,4 @@ def _timeout_ms(context: Any) -> int:
     remaining = context.time_remaining()
     if remaining is None:
         return REQUEST_TIMEOUT_DEFAULT_MS
-    return max(1, min(int(remaining * 1_000) - _ANSWER_MARGIN_MS, REQUEST_TIMEOUT_MAX_MS))
+    return max(1, min(int(remaining * 1_000) - REQUEST_ANSWER_MARGIN_MS, REQUEST_TIMEOUT_MAX_MS))

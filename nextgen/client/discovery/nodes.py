@@ -31,6 +31,7 @@ from nextgen.kernel.errors import (
     StaleShardMap,
     Unavailable,
 )
+from nextgen.kernel.limits.cluster import REQUEST_ANSWER_MARGIN_MS
 from nextgen.kernel.limits.write import COMMAND_REPEATED_MS_MAX
 from nextgen.runtime.security.node_identity import NodeRole
 from nextgen.runtime.security.tls_refusal import tls_refusal
@@ -45,7 +46,8 @@ _RETRIED_DEFINITE = (NotLeader, Overloaded, StaleShardMap, Unavailable)
 _RETRIED = (Indefinite, *_RETRIED_DEFINITE)
 _BACKOFF_MS_MIN = 20
 _BACKOFF_MS_MAX = 400
-_ATTEMPT_MS_MIN = 50
+_ATTEMPT_MS_MIN = REQUEST_ANSWER_MARGIN_MS + 100
+"""With less a discovery node would have no time for the request itself."""
 _ATTEMPT_SHARE_MS_MIN = 1_000
 
 
@@ -127,6 +129,7 @@ class DiscoveryNodes:
         # A command with positions was sent in an earlier call, whose outcome is unknown here.
         is_new = not is_issued(request)
         was_indefinite = False
+        refusal: MetadataError | None = None
         refusing: set[str] = set()
         while True:
             remaining_ms = max(1.0, (deadline - loop.time()) * 1_000)
@@ -144,7 +147,8 @@ class DiscoveryNodes:
             except OutcomeForgotten:
                 raise
             except retried as failure:
-                error: MetadataError = failure
+                error = _explained(failure, refusal)
+                refusal = refusal if isinstance(failure, DeadlineExceeded) else failure
             if isinstance(error, Indefinite) and not was_indefinite:
                 was_indefinite = True
                 deadline = min(deadline, loop.time() + COMMAND_REPEATED_MS_MAX / 1_000)
@@ -234,6 +238,15 @@ class DiscoveryNodes:
         if len(self._endpoints) == 1:
             return remaining_ms
         return min(remaining_ms, max(_ATTEMPT_SHARE_MS_MIN, remaining_ms / 2))
+
+
+def _explained(error: MetadataError, earlier: MetadataError | None) -> MetadataError:
+    """Return an error that names the attempt before, if its own attempt only ran out of time."""
+    if earlier is None or not isinstance(error, DeadlineExceeded):
+        return error
+    explained = DeadlineExceeded(f"{error}; the attempt before failed: {earlier}")
+    explained.__cause__ = error
+    return explained
 
 
 def _settled(error: MetadataError, *, was_indefinite: bool) -> MetadataError:

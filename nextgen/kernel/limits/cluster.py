@@ -204,6 +204,9 @@ REQUEST_TIMEOUT_DEFAULT_MS = 5_000
 REQUEST_TIMEOUT_MAX_MS = 60_000
 """The longest a request may wait inside this cluster."""
 
+REQUEST_ANSWER_MARGIN_MS = 50
+"""Of a caller's time a discovery node leaves so much for its answer to arrive."""
+
 ROUTER_RETRIES_MAX = 5
 """Retries of one routed request, the first attempt not counted: the promised hard cap."""
 

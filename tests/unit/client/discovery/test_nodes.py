@@ -81,6 +81,34 @@ async def test_attempts_go_on_until_the_time_is_nearly_over() -> None:
     assert 4.0 < nodes.attempts[-1] - began < 5.0
 
 
+class Slowing(Refusing):
+    """Nodes that refuse twice, and have no time to answer then."""
+
+    async def call_at(
+        self,
+        endpoint: str,
+        method: str,
+        request: Message,
+        response_type: type[Response],
+        *,
+        timeout_ms: float,
+    ) -> Response:
+        if len(self.attempts) == 2 and method != "GetPositions":
+            await asyncio.sleep(timeout_ms / 1_000)
+            self.error = DeadlineExceeded(f"no answer within {timeout_ms:.0f} ms")
+        return await super().call_at(
+            endpoint, method, request, response_type, timeout_ms=timeout_ms
+        )
+
+
+@run_by(run_virtual)
+async def test_a_last_attempt_without_an_answer_names_the_refusal_before_it() -> None:
+    nodes = Slowing(Unavailable("shard 1 is being restored"))
+
+    with pytest.raises(DeadlineExceeded, match="no answer .* failed: shard 1 is being restored"):
+        await delete(nodes)
+
+
 @run_by(run_virtual)
 async def test_attempts_are_as_far_apart_as_the_refusal_says() -> None:
     nodes = Refusing(Overloaded("too many requests", retry_after_ms=1_000))
