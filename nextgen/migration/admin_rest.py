@@ -13,6 +13,7 @@ import aiohttp
 
 from nextgen.kernel.limits.bulk import SOURCE_ANSWER_BYTES_MAX, SOURCE_REQUESTS_MAX
 from nextgen.migration.records import SourceFailed
+from nextgen.runtime.security.tls_alert import alert_in, dialled
 
 ATTEMPTS = 5
 """Requests for one answer: a broker that restarts is back after the last pause."""
@@ -37,9 +38,6 @@ _REDIRECTED = frozenset({301, 302, 307, 308})
 
 _REDIRECTS = frozenset({("http", "http"), ("http", "https"), ("https", "https")})
 """From which scheme to which: who has proved a role by TLS proves none without."""
-
-_ALERT = "_ALERT_"
-"""Between the version and the alert in the reason of an error of TLS that the other side sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,7 @@ class AdminRest:
     def __init__(self, url: str, access: AdminAccess = OPEN) -> None:
         self._admin = f"{url.rstrip('/')}/admin/v2"
         self._token = access.token
+        self._tls = access.tls
         self._is_certified = access.is_certified
         self._headers = dict(_HEADERS)
         if access.token:
@@ -113,12 +112,7 @@ class AdminRest:
                     await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
                 try:
                     status, content = await self._answer(method, url)
-                except aiohttp.ClientConnectorCertificateError as error:
-                    why = error.certificate_error
-                    raise SourceFailed(f"the certificate of {url} is not trusted: {why}") from error
                 except (aiohttp.ClientError, TimeoutError) as error:
-                    if alert := _alert_in(error):
-                        raise SourceFailed(self._tls_refused(url, alert)) from error
                     problem = str(error) or type(error).__name__
                     continue
                 if status in _GONE or status in _DONE:
@@ -133,14 +127,22 @@ class AdminRest:
     async def _answer(self, method: str, url: str) -> tuple[int, bytes]:
         """Return status and content of one request, from whichever broker it is for."""
         for _ in range(REDIRECTS_MAX):
-            # aiohttp would leave the token out on the way to another broker.
-            async with self._session.request(
-                method, url, headers=self._headers, allow_redirects=False
-            ) as answer:
-                content = await _bounded(answer)
-                if answer.status not in _REDIRECTED:
-                    return answer.status, content
-                url = self._redirected(url, answer.headers.get("Location", ""))
+            try:
+                # aiohttp would leave the token out on the way to another broker.
+                async with self._session.request(
+                    method, url, headers=self._headers, allow_redirects=False
+                ) as answer:
+                    content = await _bounded(answer)
+            except aiohttp.ClientConnectorCertificateError as error:
+                why = error.certificate_error
+                raise SourceFailed(f"the certificate of {url} is not trusted: {why}") from error
+            except aiohttp.ClientError as error:
+                if alert := await _alert_of(error, url, self._tls):
+                    raise SourceFailed(self._tls_refused(url, alert)) from error
+                raise
+            if answer.status not in _REDIRECTED:
+                return answer.status, content
+            url = self._redirected(url, answer.headers.get("Location", ""))
         raise SourceFailed(f"{url} redirects again and again")
 
     def _redirected(self, url: str, location: str) -> str:
@@ -191,13 +193,20 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(content)
 
 
-def _alert_in(error: BaseException) -> str:
-    """Return why the other side broke TLS off, "" if it did not, or is not known to have."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLError) and _ALERT in (cause.reason or ""):
-            return cause.reason.partition(_ALERT)[2].replace("_", " ").lower()
-        cause = cause.__cause__
+async def _alert_of(error: aiohttp.ClientError, url: str, tls: ssl.SSLContext | None) -> str:
+    """Return why the broker of ``url`` broke TLS off, "" if it did not, or is not known to have."""
+    if alert := alert_in(error):
+        return alert
+    parts = urlsplit(url)
+    is_lost = isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError)
+    if not is_lost or parts.scheme != "https" or parts.hostname is None:
+        return ""
+    try:
+        context = tls or ssl.create_default_context()
+        async with dialled(parts.hostname, parts.port or 443, context) as reader:
+            await reader.read(1)
+    except (OSError, TimeoutError) as failure:
+        return alert_in(failure)
     return ""
 
 

@@ -11,7 +11,6 @@ is dialled, or without TLS.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import ssl
 
@@ -23,10 +22,7 @@ from nextgen.runtime.security.process_tls import (
     tls_in_use,
 )
 from nextgen.runtime.security.tls import client_context
-from nextgen.tasks.timeouts import timeout
-
-_DIAL_MS_MAX = 1_000
-"""For a handshake and the other side's answer to it. Nothing is known of a port that is slower."""
+from nextgen.runtime.security.tls_alert import alert_in, dialled
 
 _UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED: ([^:(]+)")
 _OTHER_NAME = "Hostname Verification Check failed"
@@ -67,21 +63,13 @@ async def _flaw_told(endpoint: str) -> str:
     own = tls_in_use()
     try:
         context = _TRUSTING if own is None else _context_of(own)
-        async with timeout(_DIAL_MS_MAX / 1_000):
-            reader, writer = await asyncio.open_connection(
-                host, int(port), ssl=context, server_hostname=host
-            )
-            try:
-                if own is None:
-                    return _HAS_TLS
-                # A certificate is judged behind the handshake. A server that takes it speaks first.
-                return "" if await reader.read(1) else _HUNG_UP_BEHIND
-            finally:
-                writer.transport.abort()
+        async with dialled(host, int(port), context) as reader:
+            if own is None:
+                return _HAS_TLS
+            # A server of gRPC that takes the certificate speaks first.
+            return "" if await reader.read(1) else _HUNG_UP_BEHIND
     except ssl.SSLError as error:
-        _, _, alert = (error.reason or "").partition("_ALERT_")
-        if alert:
-            alert = alert.replace("_", " ").lower()
+        if alert := alert_in(error):
             return _HAS_TLS if own is None else f"{_HUNG_UP_BEHIND}: {alert}"
     except (OSError, TimeoutError, ValueError, RefusesToStart):
         pass

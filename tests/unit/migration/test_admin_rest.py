@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -78,6 +81,35 @@ def alerting(tls: ssl.SSLContext) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@asynccontextmanager
+async def resetting_once(url: str) -> AsyncIterator[str]:
+    """Stand before ``url`` and reset the first connection, as a kernel does if its process hangs up
+    on a request that it has not read. Yield the URL."""
+    connections = 0
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 1:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+            return
+        behind = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+        await asyncio.gather(passed_on(reader, behind[1]), passed_on(behind[0], writer))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+    writer.close()
 
 
 async def asked(url: str, access: AdminAccess, work: Callable[[AdminRest], Awaitable[T]]) -> T:
@@ -245,6 +277,16 @@ async def test_a_broker_that_takes_no_such_certificate_is_named_with_its_reason(
         text = await refusal(url, secured.access(stranger))
 
     assert text.startswith(f"{url}/admin/v2/{PATH} refuses a connection {why}")
+    assert text.partition(why)[2]
+
+
+async def test_an_alert_that_is_lost_with_the_request_is_asked_for(secured: Secured) -> None:
+    with alerting(secured.serving) as behind:
+        async with resetting_once(behind) as url:
+            text = await refusal(url, secured.access(None))
+
+    why = "refuses a connection without a certificate: "
+    assert text.startswith(f"{url}/admin/v2/{PATH} {why}")
     assert text.partition(why)[2]
 
 
