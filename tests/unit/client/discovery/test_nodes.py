@@ -105,7 +105,7 @@ class Slowing(Refusing):
 async def test_a_last_attempt_without_an_answer_names_the_refusal_before_it() -> None:
     nodes = Slowing(Unavailable("shard 1 is being restored"))
 
-    with pytest.raises(DeadlineExceeded, match="no answer .* failed: shard 1 is being restored"):
+    with pytest.raises(DeadlineExceeded, match=r"no answer .* failed: shard 1 is being restored"):
         await delete(nodes)
 
 
