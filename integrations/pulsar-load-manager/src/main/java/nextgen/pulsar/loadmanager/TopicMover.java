@@ -34,7 +34,8 @@ final class TopicMover {
      * Close a topic if it is open. {@code next}: where its clients go; empty: they look it up.
      *
      * <p>They do, too, if that broker has listeners: which one a client named, it has said where it
-     * looked the topic up, and that was not here.
+     * looked the topic up, and that was not here. Pulsar by itself would send them to whoever has the
+     * topic's bundle.
      */
     CompletableFuture<Void> close(String name, Optional<BrokerLookupData> next) {
         CompletableFuture<Optional<Topic>> opened = broker.getTopics().get(name);
@@ -50,11 +51,8 @@ final class TopicMover {
                 });
     }
 
-    private CompletableFuture<Void> close(Topic topic, Optional<BrokerLookupData> next) {
+    CompletableFuture<Void> close(Topic topic, Optional<BrokerLookupData> next) {
         long began = System.nanoTime();
-        if (next.isEmpty()) {
-            return topic.close(true, true);
-        }
         CompletableFuture<Void> ledger = topic.close(false, true);
         // Pulsar takes cursors that are closing for closed, and leaves them alone.
         return CompletableFuture.allOf(ledger, writePositions(topic)).thenCompose(closed -> {
@@ -62,7 +60,7 @@ final class TopicMover {
             topic.getProducers().values().forEach(producer -> producer.disconnect(next));
             topic.getSubscriptions().values().forEach(each -> each.disconnect(next));
             LOG.info("topic {} moves to {}: ledger closed after {} ms, clients sent after {} ms",
-                    topic.getName(), next.get().pulsarServiceUrl(),
+                    topic.getName(), next.map(BrokerLookupData::pulsarServiceUrl).orElse("a broker unnamed"),
                     (ledgerClosed - began) / 1_000_000, (System.nanoTime() - began) / 1_000_000);
             return topic.close(true, true);
         });
