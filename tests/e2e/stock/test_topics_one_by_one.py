@@ -8,6 +8,7 @@ import json
 import statistics
 import urllib.error
 import urllib.request
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -38,6 +39,7 @@ EMBEDDED = "acme/embedded"
 MOVES = 10
 MOVES_OF_EACH_CLIENT = 3
 SESSION_OVER = "the session is over"
+GAVE_UP = "some may be stored twice"
 
 
 @pytest.fixture
@@ -105,6 +107,32 @@ def test_a_topic_moves_alone_and_nothing_is_lost(
     print(f"gaps of {MOVES} moves: {sorted(map(round, gaps_ms))} ms")
     print(f"p50 {statistics.median(gaps_ms):.0f} ms, longest {max(gaps_ms):.0f} ms")
     print(f"longest gap of the other topic: {untouched.outcome.gap_ms_max:.0f} ms")
+
+
+def test_a_topic_that_moves_stores_nothing_twice_without_pulsars_deduplication(
+    world: World, client: pulsar.Client
+) -> None:
+    """Its ledger is closed when everything in it has its receipt, unless that takes a second."""
+    namespace = "acme/without-deduplication"
+    topic = f"persistent://{namespace}/topic"
+    world.hand_over(namespace)
+    world.stock.admin("POST", f"namespaces/{namespace}/deduplication", False)
+    world.system.create_topics([topic])
+    client.subscribe(topic, "keeps", initial_position=InitialPosition.Earliest).close()
+    gave_up = -times_gave_up(world)
+    with SteadyProducer(_producer(client, topic), in_flight_max=200) as load:
+        load.wait_acknowledged(100)
+        for _ in range(MOVES):
+            world.move(topic)
+            load.wait_acknowledged(100)
+
+    contents = stored_numbers(client, topic)
+    twice = [number for number, count in Counter(contents).items() if count > 1]
+    gave_up += times_gave_up(world)
+    print(f"{len(twice)} of {load.outcome.sent} are stored twice, {gave_up} moves gave up waiting")
+    assert load.outcome.failed == {}
+    assert sorted(set(load.outcome.acknowledged) - set(contents)) == [], "acknowledged and lost"
+    assert twice == [] or gave_up
 
 
 def test_brokers_own_lookups_agree_with_discovery(world: World, topics: tuple[str, str]) -> None:
@@ -329,6 +357,11 @@ def test_a_namespace_that_the_cluster_has_for_embedded_brokers_is_not_served_by_
     why = refused.value.read().decode()
     print(why)
     assert "served by embedded broker" in why
+
+
+def times_gave_up(world: World) -> int:
+    """Return how often stock brokers closed a topic without waiting any longer for its receipts."""
+    return sum(world.stock.logged(number, GAVE_UP) for number in STOCK)
 
 
 def _producer(client: pulsar.Client, topic: str) -> pulsar.Producer:

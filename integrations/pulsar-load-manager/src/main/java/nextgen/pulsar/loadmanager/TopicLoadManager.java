@@ -86,7 +86,8 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     }
 
     private void listen(Path path) {
-        mover = new TopicMover(pulsar.getBrokerService());
+        mover = new TopicMover(pulsar.getBrokerService(),
+                new PendingWrites(pulsar.getBrokerService().executor()));
         preparation = new TopicPreparation(pulsar);
         flushes = new MetadataFlushes(MetadataFlushes.of(pulsar.getLocalMetadataStore(),
                 pulsar.getConfiguration().isMetadataStoreBatchingEnabled()), thread("nextgen-flush"));

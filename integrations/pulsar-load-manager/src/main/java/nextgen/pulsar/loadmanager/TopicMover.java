@@ -18,16 +18,19 @@ import org.slf4j.LoggerFactory;
  * Closes topics that this broker serves no more, and sends their clients to the next broker.
  *
  * <p>The same two steps as those of a bundle that Pulsar transfers: first the topic accepts nothing
- * more and closes its ledger, then its clients are told where it is. Positions of subscriptions are
- * written beside the end of the ledger, not after it as Pulsar does.
+ * more and closes its ledger, then its clients are told where it is. Unlike there, producers have
+ * the receipts of what is being written before the ledger is closed, and positions of subscriptions
+ * are written beside the end of the ledger, not after it.
  */
 final class TopicMover {
     private static final Logger LOG = LoggerFactory.getLogger(TopicMover.class);
 
     private final BrokerService broker;
+    private final PendingWrites writes;
 
-    TopicMover(BrokerService broker) {
+    TopicMover(BrokerService broker, PendingWrites writes) {
         this.broker = broker;
+        this.writes = writes;
     }
 
     /**
@@ -53,9 +56,11 @@ final class TopicMover {
 
     CompletableFuture<Void> close(Topic topic, Optional<BrokerLookupData> next) {
         long began = System.nanoTime();
-        CompletableFuture<Void> ledger = topic.close(false, true);
-        // Pulsar takes cursors that are closing for closed, and leaves them alone.
-        return CompletableFuture.allOf(ledger, writePositions(topic)).thenCompose(closed -> {
+        return receipts(topic).thenCompose(written -> {
+            CompletableFuture<Void> ledger = topic.close(false, true);
+            // Pulsar takes cursors that are closing for closed, and leaves them alone.
+            return CompletableFuture.allOf(ledger, writePositions(topic));
+        }).thenCompose(closed -> {
             long ledgerClosed = System.nanoTime();
             topic.getProducers().values().forEach(producer -> producer.disconnect(next));
             topic.getSubscriptions().values().forEach(each -> each.disconnect(next));
@@ -64,6 +69,12 @@ final class TopicMover {
                     (ledgerClosed - began) / 1_000_000, (System.nanoTime() - began) / 1_000_000);
             return topic.close(true, true);
         });
+    }
+
+    private CompletableFuture<Void> receipts(Topic topic) {
+        return topic instanceof PersistentTopic persistent
+                ? writes.receipts(persistent)
+                : CompletableFuture.completedFuture(null);
     }
 
     private static CompletableFuture<Void> writePositions(Topic topic) {

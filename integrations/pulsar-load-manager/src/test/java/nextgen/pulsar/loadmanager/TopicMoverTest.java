@@ -48,7 +48,7 @@ class TopicMoverTest {
     void clientsAreSentOnWhenTheLedgerIsClosedAlsoIfTheyLookTheTopicUp() {
         CompletableFuture<Void> ledger = new CompletableFuture<>();
         CompletableFuture<Void> closed =
-                new TopicMover(null).close(topic(ledger), Optional.empty());
+                new TopicMover(null, null).close(topic(ledger), Optional.empty());
         assertEquals(List.of("close, clients are kept"), called);
 
         ledger.complete(null);
