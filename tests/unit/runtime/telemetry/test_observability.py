@@ -25,6 +25,10 @@ from nextgen.runtime.telemetry.observability import (
 from nextgen.runtime.telemetry.trace_export import version
 from nextgen.tasks.timeouts import timeout
 from tests.support.processes.kept_tasks import break_kept, has_begun_again
+from tests.support.simulated.virtual_time import run_virtual
+
+STEP_S = 0.01
+"""Of virtual time, for which a loop works."""
 
 
 def test_the_release_and_the_disk_are_shown(tmp_path: Path) -> None:
@@ -80,23 +84,33 @@ def test_a_loop_that_uses_loop_idle_percent_of_a_core_is_measured_often(
     assert next_interval_ms(used_s, 0.1) == interval_ms
 
 
-async def test_an_idle_loop_is_measured_less_often_until_it_works_again() -> None:
+def test_an_idle_loop_is_measured_less_often_until_it_works_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     registry = CollectorRegistry()
-    measuring = asyncio.create_task(LoopLag(registry).run())
+    used_s = 0.0
 
     def measured() -> float:
         return registry.get_sample_value("nextgen_event_loop_lag_seconds_count") or 0
 
-    await asyncio.sleep(3 * LOOP_LAG_IDLE_INTERVAL_MS / 1_000)
-    assert 2 <= measured() <= 4, "one after the first interval, then one each idle interval"
+    async def work(seconds: float) -> None:
+        nonlocal used_s
+        for _ in range(round(seconds / STEP_S)):
+            used_s += STEP_S
+            await asyncio.sleep(STEP_S)
 
-    before = measured()
-    busy_until = time.monotonic() + 2 * LOOP_LAG_IDLE_INTERVAL_MS / 1_000
-    while time.monotonic() < busy_until:
-        sum(range(10_000))
-        await asyncio.sleep(0)
-    measuring.cancel()
-    assert measured() - before >= 4, "every LOOP_LAG_INTERVAL_MS once it was seen to work"
+    async def live() -> None:
+        measuring = asyncio.create_task(LoopLag(registry).run())
+        await asyncio.sleep(3 * LOOP_LAG_IDLE_INTERVAL_MS / 1_000)
+        assert measured() == 3, "one after the first interval, then one each idle interval"
+
+        before = measured()
+        await work(2 * LOOP_LAG_IDLE_INTERVAL_MS / 1_000)
+        assert measured() - before >= 4, "every LOOP_LAG_INTERVAL_MS once it was seen to work"
+        measuring.cancel()
+
+    monkeypatch.setattr(time, "thread_time", lambda: used_s)
+    run_virtual(live)
 
 
 async def test_measuring_goes_on_after_its_task_ended() -> None:
