@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -21,15 +20,11 @@ from pathlib import Path
 import psutil
 
 from nextgen.cli.local.plan import MINIMAL, NodePlan, make_plan_on_free_ports
+from tests.support.costs.processor_time import slowness
 from tests.support.processes.local_cluster import LocalCluster
 
 STALL_MS_MAX = 100
-"""Processor time of a loop's thread between two yields, where ``reference_work`` takes
-``REFERENCE_MS``."""
-
-REFERENCE_MS = 20
-"""What it takes with a core of an ordinary server to itself. It was seen to take 19 to 52 ms on one
-machine in one minute: clocks, caches and a core's sibling thread are part of processor time."""
+"""Processor time of a loop's thread between two yields, on an ordinary server."""
 
 GROWTH_SHARE_MAX = 0.1
 """Of a process' resident memory, by a round of frames that it had before."""
@@ -74,18 +69,6 @@ class Cost:
 
     def __str__(self) -> str:
         return f"{self.stall_ms:8.1f} ms {self.log_bytes:8,} B of log  {self.frame}  [{self.where}]"
-
-
-def reference_work() -> float:
-    """Do what handlers do, walk bytes, always as much; return its processor time in ms."""
-    data = bytes(range(256)) * 1_000
-    began_at = time.thread_time()
-    total = at = 0
-    while at < len(data):
-        total += data[at] & 0x7F
-        at += 1
-    assert total == 1_000 * 2 * sum(range(128))
-    return 1_000 * (time.thread_time() - began_at)
 
 
 class ProbedCluster(LocalCluster):
@@ -168,9 +151,9 @@ class Measuring:
             # A collection of garbage, or something that began meanwhile, happens once; what a frame
             # costs it costs each time.
             await self._until_quiet()
-            slowness = max(reference_work() for _ in range(3)) / REFERENCE_MS
+            times = slowness()
             cost = await self.once(name, send)
-            cost = replace(cost, stall_ms=cost.stall_ms / max(1.0, slowness))
+            cost = replace(cost, stall_ms=cost.stall_ms / times)
         return cost
 
     async def _until_quiet(self) -> None:

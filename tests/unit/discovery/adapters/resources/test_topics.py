@@ -28,7 +28,7 @@ from protos.nextgen.v1.broker_service_pb2 import (
     TopicStats,
 )
 from protos.nextgen.v1.shard_service_pb2 import UnassignOutcome
-from tests.support.costs.processor_time import processor_time
+from tests.support.costs.processor_time import processor_time, slowness
 from tests.support.discovery.fake_owners import FakeOwners
 from tests.support.discovery.fake_topics import FakeInventory
 from tests.support.discovery.rest_server import RestClient, serving
@@ -287,7 +287,7 @@ async def test_no_turn_is_long_though_a_topic_has_thousands_of_partitions(
     took_ms = await longest_turn_ms(reply)
 
     assert len(reply.result().json["partitions"]) == partitions
-    assert took_ms < 100, took_ms
+    assert took_ms < 100 * slowness(), took_ms
 
 
 async def test_the_last_message_and_the_end_of_a_topic(client, owners):
