@@ -59,7 +59,7 @@ OPENED = (
 
 MAVEN_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 RESOLVE_TIMEOUT_S = 600
-READY_TIMEOUT_S = 120
+READY_TIMEOUT_S = 240
 
 
 class NoPeer(Exception):

@@ -25,7 +25,12 @@ from tests.support.processes.fork_server import run_warm
 from tests.support.processes.local_cluster import BlockingCluster, blocking_cluster
 
 COMMAND_TIMEOUT_S = 90
-OPERATION_S = 10
+OPERATION_S = 30
+"""Only what fails takes that long."""
+
+HELD_S = 10
+"""For a producer whose permission is taken back: its message is given up then."""
+
 RECEIVE_MS = 30_000
 CONTENT = b"hello"
 REFUSED_S = 2
@@ -214,7 +219,7 @@ def check_permissions_decide(system: SecuredSystem, client: SecuredClient, topic
     ada = system.token("ada")
     assert "authoriz" in client.do("produce", topic, ada).lower()
     system.command("permissions", "grant", topic, "ada", "produce")
-    assert client.do("hold", topic, ada) == ""
+    assert client.do("hold", topic, ada, HELD_S) == ""
     assert "authoriz" in client.do("consume", topic, ada).lower()
     system.command("permissions", "grant", topic, "bob", "consume")
     bob = system.token("bob")
