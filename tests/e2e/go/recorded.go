@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	pauseTime    = 3 * time.Millisecond
+	pauseTime    = 10 * time.Millisecond
 	inFlightMax  = 200
 	settledTime  = time.Minute
 	subscription = "attached"

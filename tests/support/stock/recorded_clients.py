@@ -24,7 +24,7 @@ from tests.support.callers.foreign_client import go_program, java_program
 
 PROGRESS_S_MAX = 180
 END_S_MAX = 150
-INTERVAL_MS = 3
+INTERVAL_MS = 10
 SUBSCRIPTION = "attached"
 
 

@@ -28,7 +28,7 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
  * a line with "acked" twice a second, and one with "ended" at the end.
  */
 final class Recorded {
-    private static final long PAUSE_NS = 3_000_000;
+    private static final long PAUSE_NS = 10_000_000;
     private static final int IN_FLIGHT_MAX = 200;
     private static final int SETTLED_S = 60;
     private static final String SUBSCRIPTION = "attached";
