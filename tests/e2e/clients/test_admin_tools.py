@@ -19,7 +19,13 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from tests.support.callers.foreign_client import ROOT, SHORT_LIVED, built, require_tools
+from tests.support.callers.foreign_client import (
+    ROOT,
+    SHORT_LIVED,
+    built,
+    go_build,
+    require_tools,
+)
 from tests.support.callers.stock_client import PulsarSystem
 from tests.support.processes.recording_proxy import Exchange, Recording, recording
 
@@ -51,9 +57,8 @@ class Program:
     name: str
     title: str
     what: str
-    tools: tuple[str, ...]
-    builds: Callable[[Path, Path], list[str]]
-    """Given its folder and where to build: the command."""
+    builds: Callable[[Program], Path]
+    """Builds it, if it is not yet, and returns the folder."""
     runs: Callable[[Path], list[str]]
     """Given what was built: the command."""
     lists_methods: bool = True
@@ -70,13 +75,23 @@ class Program:
         return ROOT / "docs" / f"{self.name.replace('_', '-')}.md"
 
 
-def maven(folder: Path, target: Path, release: str = "") -> list[str]:
-    return [
-        *("mvn", "--batch-mode", "--quiet", "--file", str(folder / "pom.xml")),
-        f"-Dbuild.folder={target}",
-        *([f"-Dlibrary.version={release}"] if release else []),
-        "process-classes",
-    ]
+def by_maven(program: Program) -> Path:
+    require_tools("java", "mvn")
+    release = program.release
+    return built(
+        f"{program.name.replace('_', '-')}{release}",
+        sorted(path for path in program.folder.rglob("*") if path.suffix in (".java", ".xml")),
+        lambda target: [
+            *("mvn", "--batch-mode", "--quiet", "--file", str(program.folder / "pom.xml")),
+            f"-Dbuild.folder={target}",
+            *([f"-Dlibrary.version={release}"] if release else []),
+            "process-classes",
+        ],
+    )
+
+
+def by_go(program: Program) -> Path:
+    return go_build(program.name.replace("_", "-"), program.folder, "calls").parent
 
 
 def java(main_class: str) -> Callable[[Path], list[str]]:
@@ -91,8 +106,7 @@ TOOL = Program(
     "admin_tool",
     "pulsar-admin",
     "Pulsar's own tool of the 4.0 line, from Maven Central",
-    ("java", "mvn"),
-    maven,
+    by_maven,
     java("admin.Main"),
     lists_methods=False,
 )
@@ -100,22 +114,16 @@ JAVA = Program(
     "admin_java",
     "the Java admin library",
     "Pulsar's own library of the 4.2 line, from Maven Central",
-    ("java", "mvn"),
-    maven,
+    by_maven,
     java("calls.Main"),
 )
 NEWEST = "5.0.0-M1"
-JAVA_NEWEST = replace(
-    JAVA, builds=lambda folder, target: maven(folder, target, NEWEST), release=NEWEST
-)
+JAVA_NEWEST = replace(JAVA, release=NEWEST)
 GO = Program(
     "admin_go",
     "the Go admin library",
     "`pulsaradmin` of Pulsar's own Go client",
-    ("go",),
-    lambda folder, target: [
-        *("go", "build", "-C", str(folder), "-o", str(target / "calls"), "."),
-    ],
+    by_go,
     lambda built_at: [str(built_at / "calls")],
 )
 
@@ -173,17 +181,7 @@ class Caller:
 
 @contextmanager
 def running(program: Program, system: PulsarSystem) -> Iterator[Caller]:
-    require_tools(*program.tools)
-    sources = [
-        path
-        for path in sorted(program.folder.rglob("*"))
-        if path.suffix in (".java", ".xml", ".go", ".mod", ".sum")
-    ]
-    built_at = built(
-        f"{program.name.replace('_', '-')}{program.release}",
-        sources,
-        lambda target: program.builds(program.folder, target),
-    )
+    built_at = program.builds(program)
     with (
         recording(system.http_url.removeprefix("http://")) as recorded,
         subprocess.Popen(

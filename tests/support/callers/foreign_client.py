@@ -34,9 +34,17 @@ FETCH_TIMEOUT_S = 300
 RUN_S_MAX = 600
 """For all checks of a program. Only one that is stuck needs it."""
 
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags of a JVM that lives for a minute: one quick compiler, and no threads for garbage. Not for
 one whose speed is measured."""
+
+UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+"""What javac has made of classes is not verified again in each process that loads them."""
+
+SHORT_LIVED = (*QUICK_JVM, *UNVERIFIED)
+
+QUICK_GO = ("-gcflags=all=-N -l -dwarf=false", "-ldflags=-w")
+"""Options for a program that runs for a minute: nothing is optimised, and no debugger is told."""
 
 NEW_OWNER_S = 60
 JAVA_CLIENTS = {
@@ -79,17 +87,24 @@ def maven_environment() -> dict[str, str]:
     return {**os.environ, "MAVEN_OPTS": " ".join((given, *SHORT_LIVED))}
 
 
-def built(name: str, sources: Sequence[Path], command: Callable[[Path], list[str]]) -> Path:
+def built(
+    name: str,
+    sources: Sequence[Path],
+    command: Callable[[Path], list[str]],
+    *,
+    turn: str = "",
+) -> Path:
     """Return the folder that ``command(folder)`` filled, from these sources; made once.
 
-    Several files of tests may need it at the same time, each in a process of its own.
+    Several files of tests may need it at the same time, each in a process of its own. What has the
+    same ``turn`` is not built at the same time, by default what has the same name.
     """
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())
     folder = BUILD / f"{name}-{digest.hexdigest()[:12]}"
     BUILD.mkdir(parents=True, exist_ok=True)
-    with open(BUILD / f"{name}.lock", "w", encoding="utf-8") as lock:
+    with open(BUILD / f"{turn or name}.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _built(name, folder, command)
 
@@ -146,20 +161,27 @@ def java_program(main: str, client: str, heap: str) -> list[str]:
     ]
 
 
+def go_build(name: str, project: Path, program: str) -> Path:
+    """Return what is built of a Go project: ``program`` in a folder; built if it is not yet."""
+    require_tools("go")
+    folder = built(
+        name,
+        sorted(path for path in project.iterdir() if path.suffix in (".go", ".mod", ".sum")),
+        # Without C: its own zstd in C would take a minute to compile, and a network in C would
+        # have all that is above it compiled twice.
+        lambda target: [
+            *("env", "CGO_ENABLED=0", "go", "build", "-C", str(project), *QUICK_GO),
+            *("-o", str(target / program), "."),
+        ],
+        # Two builds at once would compile the same libraries: none of them is in the cache yet.
+        turn="go",
+    )
+    return folder / program
+
+
 def go_program() -> str:
     """Return the program of ``tests/e2e/go``, built if it is not yet."""
-    require_tools("go")
-    project = ROOT / "tests" / "e2e" / "go"
-    folder = built(
-        "go",
-        [project / name for name in ("main.go", "recorded.go", "secured.go", "go.mod", "go.sum")],
-        # Without C: its own zstd in C would take a minute to compile.
-        lambda target: [
-            *("env", "CGO_ENABLED=0"),
-            *("go", "build", "-C", str(project), "-o", str(target / "checks"), "."),
-        ],
-    )
-    return str(folder / "checks")
+    return str(go_build("go", ROOT / "tests" / "e2e" / "go", "checks"))
 
 
 def java_v5_program(main: str, heap: str, *, flags: Sequence[str] = SHORT_LIVED) -> list[str]:
