@@ -40,11 +40,11 @@ down: setup ## Stop the cluster that `make up` started
 	@$(BIN)/nextgen down $(ARGS)
 
 test: setup-pipeline ## All tests but those of `make nightly` and those with a container engine; ARGS for pytest
-	$(TESTED) -n $(PROCESSES) $(BALANCED) $(ELSEWHERE) -m "not containers and not chaos and not slow and not spark and not clients" $(ARGS)
-	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 tests/spark $(ARGS)
+	$(TESTED) -n $(PROCESSES) $(BALANCED) $(ELSEWHERE) -m "not containers and not chaos and not slow and not spark and not clients" --durations=40 $(ARGS)
+	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 --durations=20 tests/spark $(ARGS)
 
 spark-test: setup-pipeline ## The tests of the pipelines only; ARGS for pytest
-	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 tests/spark $(ARGS)
+	$(TESTED) -n 2 $(BALANCED) -m "spark and not slow" --timeout=300 --durations=20 tests/spark $(ARGS)
 
 nightly: setup-pipeline ## The tests that take too long for each change, and Spark's compiled; ARGS for pytest
 	SPARK_COMPILED=1 $(TESTED) $(BALANCED) -n 2 -m "slow and not containers" --timeout=900 $(ARGS)
