@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, ProposalLost, Unavailable
 from nextgen.kernel.events.decider import Accepted, Rejected, RejectionCode
@@ -233,15 +234,31 @@ class TopicRenaming:
         )
 
     async def _rename(self, command: OnRename, topic_id: str) -> Answer:
-        bounds, namespace = self._bounds, command.new_name.namespace_text
+        bounds, namespaces = self._bounds, [command.new_name.namespace_text]
         if bounds is None:
-            return await self._rename_by(command, topic_id, NO_BOUNDS)
-        async with bounds.deciding([namespace]) as policies:
-            return await self._rename_by(command, topic_id, policies)
+            return await self._rename_with(command, topic_id, NO_BOUNDS)
+        if bounds.known(namespaces) is not None:
+            answer = await self._rename_by(command, topic_id, partial(bounds.known, namespaces))
+            if answer is not None:
+                return answer
+        # Policies that are held until the decision is certain cost the group a round of messages.
+        async with bounds.deciding(namespaces) as policies:
+            return await self._rename_with(command, topic_id, policies)
 
-    async def _rename_by(
+    async def _rename_with(
         self, command: OnRename, topic_id: str, policies: PoliciesByNamespace
     ) -> Answer:
+        answer = await self._rename_by(command, topic_id, lambda: policies)
+        assert answer is not None, "the policies are there"
+        return answer
+
+    async def _rename_by(
+        self,
+        command: OnRename,
+        topic_id: str,
+        known: Callable[[], PoliciesByNamespace | None],
+    ) -> Answer | None:
+        """Return None, with nothing decided, if ``known`` has no policies at the decision."""
         parent = WantedParent(ParentKind.NAMESPACE, command.new_name.namespace_text)
         reads: ParentReads = {}
         uses: NameUses | None = None
@@ -259,6 +276,9 @@ class TopicRenaming:
                 uses = reserved
                 admission = self._gates.admit((parent,), reads)[parent]
             if isinstance(admission, Admission):
+                policies = known()
+                if policies is None:
+                    return None
                 return self._decide(command, topic_id, admission, policies, uses)
         raise Unavailable(f"the gate of namespace {parent.name} keeps changing")
 

@@ -10,10 +10,11 @@ import pytest
 
 from nextgen.kernel.errors import MetadataError, Unavailable
 from nextgen.kernel.governance.policies import NO_POLICIES, Policies
+from protos.nextgen.v1 import shard_service_pb2 as pb
 from shards.inventory import topic_bounds
 from shards.inventory.service import InventoryService
 from shards.inventory.topic_bounds import ServedBy, TopicBounds
-from tests.support.shards.world import ShardReplica, World, create_topics
+from tests.support.shards.world import ShardReplica, World, create_topics, names_in
 
 NAMESPACE = "acme/orders"
 OTHER = "acme/other"
@@ -26,6 +27,7 @@ class ObjectPolicies:
         self.said: dict[str, Policies] = {}
         self.error: MetadataError | None = None
         self.reads: list[str] = []
+        self.held: list[str] = []
         self.forgets = False
         self.world: World
 
@@ -37,7 +39,9 @@ class ObjectPolicies:
     @asynccontextmanager
     async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[ObjectPolicies]:
         await asyncio.sleep(0)
-        self.reads += namespaces
+        names = list(namespaces)
+        self.reads += names
+        self.held += names
         yield self
 
     def of(self, namespace: str) -> Policies | MetadataError:
@@ -54,14 +58,27 @@ def policies() -> ObjectPolicies:
 
 @pytest.fixture(params=[1, 4], ids=["one shard", "four shards"])
 async def world(request: pytest.FixtureRequest, policies: ObjectPolicies) -> AsyncIterator[World]:
-    made = policies.world = World(shards=request.param)
+    made = await make_world(request.param, policies)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def apart(policies: ObjectPolicies) -> AsyncIterator[World]:
+    """Two shards: a name's pointer is in the one, its topic at home in the other."""
+    made = await make_world(2, policies)
+    yield made
+    made.close()
+
+
+async def make_world(shards: int, policies: ObjectPolicies) -> World:
+    made = policies.world = World(shards)
     for shard in made.shards.values():
         shard.service = InventoryService(shard.state, made, policies=policies)
     await made.create_tenant("acme")
     await made.create_namespace(NAMESPACE)
     await made.create_namespace(OTHER)
-    yield made
-    made.close()
+    return made
 
 
 async def create(world: World, shard: ShardReplica, count: int, namespace: str = NAMESPACE):
@@ -155,6 +172,56 @@ async def test_what_cannot_be_read_creates_nothing(world, policies):
     policies.error = None
     policies.said[NAMESPACE] = Policies(topics_max=1)
     assert await create(world, shard, 1) == [""]
+
+
+async def moved_name(world: World) -> tuple[str, str]:
+    """Return the name of a new topic of shard 1, and one for it in the other namespace, which shard
+    2 has. The shard has a topic in either namespace."""
+    assert await create(world, world.shards[1], 1, OTHER) == [""]
+    name, new_name = next(names_in(world, 1, NAMESPACE)), next(names_in(world, 2, OTHER))
+    await world.create_topic(name)
+    return name, new_name
+
+
+async def rename(world: World, name: str, new_name: str) -> str:
+    order = pb.RenameTopic(name=name, new_name=new_name)
+    return (await world.run(world.shards[1], pb.Command(rename_topic=order))).rejection_code
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_rename_holds_policies_only_if_they_have_to_be_read(apart, policies, is_known):
+    name, new_name = await moved_name(apart)
+    policies.forgets = not is_known
+    policies.held.clear()
+
+    assert await rename(apart, name, new_name) == ""
+
+    assert policies.held == [OTHER] * (not is_known)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_bound_that_comes_while_a_name_is_reserved_counts(apart, policies, is_known):
+    name, new_name = await moved_name(apart)
+    policies.forgets = not is_known
+    apart.after_point = lambda _: policies.said.update({OTHER: Policies(topics_max=2)})
+
+    assert await rename(apart, name, new_name) == "LIMIT_EXCEEDED"
+
+
+async def test_policies_that_are_not_known_any_more_once_a_name_is_reserved_are_read(
+    apart, policies
+):
+    name, new_name = await moved_name(apart)
+    policies.held.clear()
+
+    def lose(_: str) -> None:
+        policies.forgets = True
+        policies.said[OTHER] = Policies(topics_max=2)
+
+    apart.after_point = lose
+
+    assert await rename(apart, name, new_name) == "LIMIT_EXCEEDED"
+    assert policies.held == [OTHER]
 
 
 async def test_namespaces_counted_max_are_remembered_and_one_more_pushes_out_the_oldest(
