@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, ProposalLost, Unavailable
@@ -21,6 +22,7 @@ from nextgen.kernel.limits.write import FORMER_NAME_REST_MS, RENAME_GRACE_MS
 from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import InvalidName, TopicName, parse_topic
 from nextgen.replication.ports import Commit
+from nextgen.tasks.background import cancel_and_wait, join
 from protos.nextgen.v1.shard_service_pb2 import (
     NAME_USE_CURRENT,
     NAME_USE_FORMER,
@@ -55,6 +57,15 @@ IsBusy = Callable[[str], bool]
 OnEnded = Callable[[asyncio.Future[Commit], Sequence[Assignment]], None]
 """Called with the proposal that begins with the ends of these assignments, in this order: their
 brokers have to release them once it is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reserved:
+    """A name that nobody else gets, in a namespace that was there."""
+
+    parent: WantedParent
+    reads: ParentReads
+    uses: NameUses
 
 
 class TopicRenaming:
@@ -235,52 +246,61 @@ class TopicRenaming:
 
     async def _rename(self, command: OnRename, topic_id: str) -> Answer:
         bounds, namespaces = self._bounds, [command.new_name.namespace_text]
-        if bounds is None:
-            return await self._rename_with(command, topic_id, NO_BOUNDS)
-        if bounds.known(namespaces) is not None:
-            answer = await self._rename_by(command, topic_id, partial(bounds.known, namespaces))
+        if bounds is None or bounds.known(namespaces) is not None:
+            reserved = await self._admit(command, topic_id)
+            known = partial(bounds.known, namespaces) if bounds else lambda: NO_BOUNDS
+            answer = await self._decide_by(command, topic_id, reserved, known)
             if answer is not None:
                 return answer
-        # Policies that are held until the decision is certain cost the group a round of messages.
-        async with bounds.deciding(namespaces) as policies:
-            return await self._rename_with(command, topic_id, policies)
-
-    async def _rename_with(
-        self, command: OnRename, topic_id: str, policies: PoliciesByNamespace
-    ) -> Answer:
-        answer = await self._rename_by(command, topic_id, lambda: policies)
-        assert answer is not None, "the policies are there"
+        assert bounds is not None, "without bounds it is decided"
+        # They have to be read, which is done meanwhile. To hold them until the decision is certain
+        # costs the group a round of messages.
+        reserving = join(self._admit(command, topic_id))
+        try:
+            async with bounds.deciding(namespaces) as policies:
+                reserved = await reserving
+                answer = await self._decide_by(command, topic_id, reserved, lambda: policies)
+        finally:
+            await cancel_and_wait(reserving)
+        assert answer is not None, "the policies were read"
         return answer
 
-    async def _rename_by(
+    async def _admit(self, command: OnRename, topic_id: str) -> _Reserved | Rejected:
+        """Reserve the new name if its namespace is there."""
+        parent = WantedParent(ParentKind.NAMESPACE, command.new_name.namespace_text)
+        reads: ParentReads = {}
+        admission = await self._admission(parent, reads)
+        if isinstance(admission, Rejected):
+            return admission
+        uses = await self._reserve(command.new_name, topic_id)
+        return uses if isinstance(uses, Rejected) else _Reserved(parent, reads, uses)
+
+    async def _admission(self, parent: WantedParent, reads: ParentReads) -> Admission | Rejected:
+        for _ in range(1 + PARENT_READ_ATTEMPTS_MAX):
+            admission = self._gates.admit((parent,), reads)[parent]
+            if admission is not None:
+                return admission
+            reads.update(await self._gates.read([parent]))
+        raise Unavailable(f"the gate of namespace {parent.name} keeps changing")
+
+    async def _decide_by(
         self,
         command: OnRename,
         topic_id: str,
+        reserved: _Reserved | Rejected,
         known: Callable[[], PoliciesByNamespace | None],
     ) -> Answer | None:
         """Return None, with nothing decided, if ``known`` has no policies at the decision."""
-        parent = WantedParent(ParentKind.NAMESPACE, command.new_name.namespace_text)
-        reads: ParentReads = {}
-        uses: NameUses | None = None
-        for _ in range(PARENT_READ_ATTEMPTS_MAX):
-            admission = self._gates.admit((parent,), reads)[parent]
-            if admission is None:
-                reads.update(await self._gates.read([parent]))
-                admission = self._gates.admit((parent,), reads)[parent]
-            if isinstance(admission, Rejected):
-                return conclude(self._state, command.command_id, admission, CommandResult())
-            if uses is None:
-                reserved = await self._reserve(command.new_name, topic_id)
-                if isinstance(reserved, Rejected):
-                    return conclude(self._state, command.command_id, reserved, CommandResult())
-                uses = reserved
-                admission = self._gates.admit((parent,), reads)[parent]
-            if isinstance(admission, Admission):
-                policies = known()
-                if policies is None:
-                    return None
-                return self._decide(command, topic_id, admission, policies, uses)
-        raise Unavailable(f"the gate of namespace {parent.name} keeps changing")
+        if isinstance(reserved, Rejected):
+            return conclude(self._state, command.command_id, reserved, CommandResult())
+        # The gate may have changed while the name was reserved.
+        admission = await self._admission(reserved.parent, reserved.reads)
+        if isinstance(admission, Rejected):
+            return conclude(self._state, command.command_id, admission, CommandResult())
+        policies = known()
+        if policies is None:
+            return None
+        return self._decide(command, topic_id, admission, policies, reserved.uses)
 
     async def _reserve(self, new_name: TopicName, topic_id: str) -> NameUses | Rejected:
         """Have nobody else get the name, or return who has it."""

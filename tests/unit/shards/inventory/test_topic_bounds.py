@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,6 +18,8 @@ from tests.support.shards.world import ShardReplica, World, create_topics, names
 
 NAMESPACE = "acme/orders"
 OTHER = "acme/other"
+TURNS_MAX = 100
+"""Of the event loop, until policies are read that may not be read yet."""
 
 
 class ObjectPolicies:
@@ -29,6 +31,7 @@ class ObjectPolicies:
         self.reads: list[str] = []
         self.held: list[str] = []
         self.forgets = False
+        self.may_be_read: Callable[[], bool] = lambda: True
         self.world: World
 
     def known(self, namespace: str) -> Policies | None:
@@ -38,7 +41,10 @@ class ObjectPolicies:
 
     @asynccontextmanager
     async def deciding(self, namespaces: Iterable[str]) -> AsyncIterator[ObjectPolicies]:
-        await asyncio.sleep(0)
+        for _ in range(TURNS_MAX):
+            await asyncio.sleep(0)
+            if self.may_be_read():
+                break
         names = list(namespaces)
         self.reads += names
         self.held += names
@@ -206,6 +212,24 @@ async def test_a_bound_that_comes_while_a_name_is_reserved_counts(apart, policie
     apart.after_point = lambda _: policies.said.update({OTHER: Policies(topics_max=2)})
 
     assert await rename(apart, name, new_name) == "LIMIT_EXCEEDED"
+
+
+async def test_policies_that_have_to_be_read_are_read_while_the_name_is_reserved(apart, policies):
+    name, new_name = await moved_name(apart)
+    policies.forgets = True
+    pointed: list[str] = []
+    apart.after_point = pointed.append
+    were_pointed: list[bool] = []
+
+    def may_be_read() -> bool:
+        were_pointed.append(bool(pointed))
+        return bool(pointed)
+
+    policies.may_be_read = may_be_read
+
+    assert await rename(apart, name, new_name) == ""
+
+    assert were_pointed[-1], "nobody reserves the name before the policies are there"
 
 
 async def test_policies_that_are_not_known_any_more_once_a_name_is_reserved_are_read(
