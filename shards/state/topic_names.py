@@ -77,8 +77,11 @@ class TopicNames:
 
         It is ``name`` itself unless that is a former one whose time is not over.
         """
+        # The topic first: nearly always it is there, and the request needs it anyway.
+        if not self.have_renamed or self._topic(name.base_text) is not None:
+            return name
         former = self.former(name.base_text)
-        if former is None or not self._leads(former) or self._topic(name.base_text) is not None:
+        if former is None or not self._leads(former):
             return name
         current = parse_topic(former.current)
         return current if name.partition is None else current.of_partition(name.partition)
@@ -127,14 +130,12 @@ class TopicNames:
         if not self.have_pointers:
             return []
         asked = {name.base_text: name for name in names}
-        found = self.pointers(asked)
+        # The topics first, as in ``current``: one that is here needs no look for a pointer.
+        topics = self._reads.load_topics(list(asked))
         # Not those rows of topics whose home slots have left that are not removed yet.
-        topics = self._reads.load_topics(list(found))
-        elsewhere = [
-            LeadsElsewhere(asked[base_text], pointer)
-            for (base_text, pointer), topic in zip(found.items(), topics, strict=True)
-            if topic is None
-        ]
+        absent = [text for text, topic in zip(asked, topics, strict=True) if topic is None]
+        found = self.pointers(absent) if absent else {}
+        elsewhere = [LeadsElsewhere(asked[text], pointer) for text, pointer in found.items()]
         return [
             each
             for each in elsewhere

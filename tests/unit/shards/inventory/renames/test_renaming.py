@@ -1,5 +1,7 @@
 """Renames of topics, with the home of the topic and the shard of the new name apart."""
 
+import re
+
 import pytest
 
 from nextgen.kernel.limits.write import FORMER_NAME_REST_MS, FORMER_NAMES_MAX
@@ -52,6 +54,31 @@ async def test_a_name_in_another_shard_costs_a_hop_once(world, client):
     await client.get(new)
     await client.get(old)
     assert client.asked == [1, 1]
+
+
+async def test_a_write_to_a_topic_that_was_never_renamed_reads_no_other_names(world, client):
+    renamed, name = name_at(world, 1), name_at(world, 1, 1)
+    await client.create(renamed)
+    await client.create(name)
+    await client.rename(renamed, name_at(world, 1, 2))
+    shard, statements = world.shards[1], []
+    query = shard.query
+
+    def noted(statement, parameters=()):
+        statements.append(statement)
+        return query(statement, parameters)
+
+    shard.query = noted
+    shard.next_term()
+    assert shard.state.names.have_pointers
+    assert shard.state.names.have_renamed
+    order = pb.SetTopicProperties(name=name, properties={"a": "b"})
+
+    result = await client.execute(name, pb.Command(set_topic_properties=order))
+
+    assert not result.rejection_code
+    assert any(" FROM topics " in each for each in statements)
+    assert [each for each in statements if re.search(r" FROM (topic|former)_names ", each)] == []
 
 
 async def test_a_former_name_leads_to_the_topic_until_its_time_is_over_and_then_rests(
