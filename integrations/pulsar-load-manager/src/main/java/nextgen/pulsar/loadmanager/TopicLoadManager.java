@@ -39,6 +39,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private static final Logger LOG = LoggerFactory.getLogger(TopicLoadManager.class);
     private static final long TICK_MS = 500;
     private static final long MEASURE_MS = 5_000;
+    private static final String ASKS_FOR_CHECK = "nextgen";
 
     private final Assignments assignments =
             new Assignments(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
@@ -52,12 +53,13 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private PulsarService pulsar;
     private Release release;
     private SheddingExclusions shedding;
-    private SidecarLink sidecar;
+    private volatile SidecarLink sidecar;
     private TopicMover mover;
     private Handover handover;
     private TopicPreparation preparation;
     private MetadataFlushes flushes;
     private LoadReport load;
+    private boolean stops;
     private volatile boolean hasNewSession;
     private CompletableFuture<?> looking = CompletableFuture.completedFuture(null);
     private volatile long tickedAt;
@@ -99,6 +101,15 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         pulsar.getLocalMetadataStore().registerListener(deleted);
         if (pulsar.getConfigurationMetadataStore() != pulsar.getLocalMetadataStore()) {
             pulsar.getConfigurationMetadataStore().registerListener(deleted);
+        }
+        SelfCheck.run(() -> pulsar.runHealthCheck(ASKS_FOR_CHECK), SelfCheck.MS_MAX)
+                .thenRunAsync(() -> obey(path), measuring);
+    }
+
+    /** Take orders, unless the broker stops already. */
+    private synchronized void obey(Path path) {
+        if (stops) {
+            return;
         }
         try {
             sidecar = new SidecarLink(path, this, this::greeting);
@@ -339,7 +350,8 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
                 + " decides nothing: topics of its namespace are placed one by one"));
     }
 
-    private void closeSidecar() {
+    private synchronized void closeSidecar() {
+        stops = true;
         ticking.shutdownNow();
         measuring.shutdownNow();
         try {
