@@ -9,7 +9,7 @@ import statistics
 import urllib.error
 import urllib.request
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pulsar
@@ -31,7 +31,7 @@ from tests.support.callers.stock_load import (
 from tests.support.stock.cluster import NODE
 from tests.support.stock.recorded_clients import started_clients, wait_progress
 from tests.support.stock.recorded_run import RecordedRun
-from tests.support.stock.world import KEPT_FOR_EVER, STOCK, WITH_LISTENERS, World
+from tests.support.stock.world import KEPT_FOR_EVER, STOCK, WITH_LISTENERS, World, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
@@ -40,6 +40,8 @@ MOVES = 10
 MOVES_OF_EACH_CLIENT = 3
 SESSION_OVER = "the session is over"
 GAVE_UP = "some may be stored twice"
+HAS_OPENED_ITS_OWN = "has opened a topic of its own"
+READER_OF_POLICIES = "__system_reader"
 
 
 @pytest.fixture
@@ -311,6 +313,36 @@ def test_java_python_and_go_clients_are_judged_by_the_history_of_kills_and_moves
     assert verdict.is_green
     assert verdict.acked >= 300 * len(clients)
     assert verdict.faults["move"] == (MOVES_OF_EACH_CLIENT + 1) * len(topics)
+
+
+def test_a_broker_is_ready_for_topics_before_they_come(world: World, client: pulsar.Client) -> None:
+    """Every broker has the policies of topics, also one that has none of these topics and one that
+    has just started; that one has opened a topic of its own."""
+    world.hand_over("acme/ahead")
+    topic = "persistent://acme/ahead/one"
+    world.system.create_topics([topic])
+    send_all(client.create_producer(topic), numbered(1))
+
+    def readers() -> set[str]:
+        # The broker that is asked may not know yet where a broker's REST is that has just started.
+        with suppress(AssertionError):
+            stats = world.rest_of_pulsar("GET", "persistent/acme/ahead/__change_events/stats")
+            return {name for name in stats["subscriptions"] if name.startswith(READER_OF_POLICIES)}
+        return set()
+
+    until(lambda: len(readers()) == len(STOCK), "some broker has not read the policies")
+    before = readers()
+    killed = next(each for each in STOCK[1:] if each != world.number_of_owner(topic))
+    checked = world.stock.logged(killed, HAS_OPENED_ITS_OWN)
+    world.stock.brokers[killed].kill()
+    world.start_broker(killed)
+    world.stock.wait_commanded(killed)
+
+    assert world.stock.logged(killed, HAS_OPENED_ITS_OWN) == checked + 1
+    until(
+        lambda: len(readers()) == len(STOCK) and readers() != before,
+        "the new broker has not read the policies",
+    )
 
 
 def test_embedded_and_stock_brokers_serve_their_own_namespaces(

@@ -39,12 +39,15 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private static final Logger LOG = LoggerFactory.getLogger(TopicLoadManager.class);
     private static final long TICK_MS = 500;
     private static final long MEASURE_MS = 5_000;
+    /** How long policies may be missing that Pulsar has forgotten. */
+    private static final long READ_MS = 10_000;
     private static final String ASKS_FOR_CHECK = "nextgen";
 
     private final Assignments assignments =
             new Assignments(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()));
     private final ScheduledExecutorService ticking = thread("nextgen-tick");
     private final ScheduledExecutorService measuring = thread("nextgen-measure");
+    private final ScheduledExecutorService reading = thread("nextgen-policies");
     private final TopicUses uses = new TopicUses();
     private final AbsentTopics absent = new AbsentTopics(this::canBeOpened);
     private final TopicArrivals arrivals = new TopicArrivals(this::load);
@@ -59,6 +62,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
     private TopicPreparation preparation;
     private MetadataFlushes flushes;
     private LoadReport load;
+    private PolicyCaches policies;
     private boolean stops;
     private volatile boolean hasNewSession;
     private CompletableFuture<?> looking = CompletableFuture.completedFuture(null);
@@ -94,6 +98,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         flushes = new MetadataFlushes(MetadataFlushes.of(pulsar.getLocalMetadataStore(),
                 pulsar.getConfiguration().isMetadataStoreBatchingEnabled()), thread("nextgen-flush"));
         handover = new Handover(pulsar, this, mover);
+        policies = PolicyCaches.of(pulsar);
         // Topics may be assigned a moment before their namespace is placed by topic.
         load = new LoadReport(pulsar.getBrokerService(),
                 topic -> assignments.owns(topic) || isPlacedByTopic(topic));
@@ -102,6 +107,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         if (pulsar.getConfigurationMetadataStore() != pulsar.getLocalMetadataStore()) {
             pulsar.getConfigurationMetadataStore().registerListener(deleted);
         }
+        pulsar.getConfigurationMetadataStore().registerListener(policies);
         SelfCheck.run(() -> pulsar.runHealthCheck(ASKS_FOR_CHECK), SelfCheck.MS_MAX)
                 .thenRunAsync(() -> obey(path), measuring);
     }
@@ -122,6 +128,8 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         ticking.scheduleWithFixedDelay(this::tick, TICK_MS, TICK_MS, TimeUnit.MILLISECONDS);
         // Not between two ticks, whose absence would end the session.
         measuring.scheduleWithFixedDelay(this::report, 0, MEASURE_MS, TimeUnit.MILLISECONDS);
+        // Not between two reports: a reader may take seconds.
+        reading.scheduleWithFixedDelay(this::keepPolicies, READ_MS, READ_MS, TimeUnit.MILLISECONDS);
     }
 
     @Override
@@ -194,6 +202,8 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
             hasNewSession = true;
             LOG.info("session {} began, topics of earlier ones are looked up", sessionId);
             openTopics().forEach(this::locateStray);
+            reading.execute(policies::find);
+            reading.execute(this::keepPolicies);
         }
     }
 
@@ -256,7 +266,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         return isHandedOver(TopicName.get(topic).getNamespaceObject()).getNow(false);
     }
 
-    private static boolean isByTopic(Map<String, String> properties) {
+    static boolean isByTopic(Map<String, String> properties) {
         return properties != null && BY_TOPIC.equals(properties.get(PROPERTY));
     }
 
@@ -354,6 +364,7 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
         stops = true;
         ticking.shutdownNow();
         measuring.shutdownNow();
+        reading.shutdownNow();
         try {
             if (sidecar != null) {
                 sidecar.close();
@@ -398,6 +409,13 @@ public class TopicLoadManager extends ExtensibleLoadManagerImpl implements Order
             }
         } catch (RuntimeException e) {
             LOG.warn("this broker could not be measured", e);
+        }
+    }
+
+    private void keepPolicies() {
+        // Without a session nobody says where their topic is.
+        if (!assignments.isOver()) {
+            policies.keep();
         }
     }
 
