@@ -448,8 +448,9 @@ VIEW_CHECKPOINT_PAGES = 4_000
 """Pages (4 KiB) the view's write-ahead file gathers before they move into the database:
 fewer random writes than SQLite's 1,000, and still only 16 MB."""
 
-VIEW_CACHE_KIB = 8_192
-"""SQLite's page cache per connection of a view."""
+VIEW_CACHE_KIB = 4_096
+"""SQLite's page cache per connection of a view. More of it would fill only with views of more
+topics, and a node's memory would grow with them (ADR 0195)."""
 
 VIEW_BUSY_TIMEOUT_MS = 5_000
 """How long a connection of a view waits for a lock. There is one writer, so only a foreign process

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 import nextgen.replication.view.store as view_store_module
-from nextgen.kernel.limits.cluster import VIEW_READERS_MAX
+from nextgen.kernel.limits.cluster import VIEW_CACHE_KIB, VIEW_READERS_MAX
 from nextgen.replication.ports import AppliedPoint, Entry, Record
 from nextgen.replication.view import database
 from nextgen.replication.view.database import ViewUnusable
@@ -194,6 +194,38 @@ print(pages() - before)
 
     assert grown(2 * 2**20, "bound") < 5 * 2**20
     assert grown(2**30, "unbound") > 15 * 2**20, "it is the bound that keeps them small"
+
+
+def test_the_page_cache_of_a_writer_is_full_at_view_cache_kib(tmp_path: Path) -> None:
+    """So a node needs no more memory when its views have grown beyond that. In a process of its
+    own, of which nothing else has grown."""
+    writing = """
+import random, sys
+from pathlib import Path
+from nextgen.replication.view import database
+from tests.support.logs.views import open_view
+view = open_view(Path(sys.argv[1]))
+chance = random.Random(7)
+pages = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+def insert(count):
+    for _ in range(count // 1_000):
+        rows = [(f"{chance.randrange(10**80):080d}", 1) for _ in range(1_000)]
+        with view._database.writer.begin():
+            database.driver_of(view._database.writer).executemany(
+                "INSERT INTO names VALUES (?, ?)", rows
+            )
+insert(1_000)
+empty = pages()
+insert(80_000)
+full = pages()
+insert(40_000)
+print(full - empty, pages() - full)
+"""
+    command = [sys.executable, "-c", writing, str(tmp_path / "view")]
+    filled, then = map(int, subprocess.run(command, check=True, capture_output=True).stdout.split())
+
+    assert filled > VIEW_CACHE_KIB * 2**10 * 3 // 4, "the view is larger than the cache"
+    assert then < 2**20, "nothing is kept beyond the cache"
 
 
 def test_readers_cannot_write(view: ViewStore) -> None:
