@@ -1,7 +1,7 @@
 """The clusters that are measured: stock brokers with Pulsar's own settings, and ours around them.
 
     ZooKeeper and one bookie · stock brokers 1, 2, 3 with the plug-in, each with its sidecar
-    cluster manager · three shard nodes · two discovery nodes · an embedded broker
+    cluster manager · three shard nodes · two discovery nodes · three embedded brokers
 
 Topics of a namespace that is handed over are placed by topic, all others by bundles, by Pulsar's
 own ``ExtensibleLoadManagerImpl``: both in the same processes, at the same time.
@@ -21,8 +21,15 @@ from tests.support.processes.local_cluster import BlockingCluster, blocking_clus
 from tests.support.stock.cluster import ENSEMBLE, FOR_STOCK, StockCluster
 from tests.support.stock.plugin import plugin_classpath
 
-SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=2, brokers=1, shards=1)
 BROKERS = (1, 2, 3)
+SIZE = ClusterSize(
+    # As many embedded brokers as stock ones: first lookups go to each of them in turn.
+    cluster_managers=1,
+    shard_nodes=3,
+    discovery=2,
+    brokers=len(BROKERS),
+    shards=1,
+)
 HEAP_MB = 1_000
 CREATE_TIMEOUT_MS = 60_000
 TENANT = "bench"
@@ -87,7 +94,7 @@ class Clusters:
         return namespace
 
     def embedded(self, name: str) -> str:
-        """Create a namespace that our embedded broker serves; return its full name."""
+        """Create a namespace that our embedded brokers serve; return its full name."""
         namespace = f"{TENANT}/{name}"
         self.admin.create_namespace(namespace)
         return namespace
