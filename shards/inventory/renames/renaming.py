@@ -290,11 +290,18 @@ class TopicRenaming:
         reserved: _Reserved | Rejected,
         known: Callable[[], PoliciesByNamespace | None],
     ) -> Answer | None:
-        """Return None, with nothing decided, if ``known`` has no policies at the decision."""
+        """Return None, with nothing decided, if ``known`` has no policies at the decision.
+
+        Raises:
+            StaleShardMap: The topic's slot has left meanwhile.
+        """
         if isinstance(reserved, Rejected):
+            self._state.names.check(command.name)
             return conclude(self._state, command.command_id, reserved, CommandResult())
         # The gate may have changed while the name was reserved.
         admission = await self._admission(reserved.parent, reserved.reads)
+        # What is left here of a topic that moved meanwhile says nothing: it is not NOT_FOUND.
+        self._state.names.check(command.name)
         if isinstance(admission, Rejected):
             return conclude(self._state, command.command_id, admission, CommandResult())
         policies = known()

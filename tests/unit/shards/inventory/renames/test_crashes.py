@@ -9,12 +9,20 @@ import asyncio
 
 import pytest
 
-from nextgen.kernel.errors import MetadataError
+from nextgen.kernel.errors import MetadataError, StaleShardMap
+from nextgen.kernel.routing.hashing import slot_of
+from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.shards.world import ShardReplica, World, names_in
 from tests.support.simulated.virtual_time import run_virtual
 from tests.support.slots.renames import NAMESPACE, Renamer, check_names, living, make_namespaces
-from tests.support.slots.world import MovingShard, SlotWorld, in_slot_world
+from tests.support.slots.world import (
+    RANGES,
+    MovingShard,
+    SlotWorld,
+    in_slot_world,
+    the_move,
+)
 
 HOME, OF_NAME = 1, 2
 OTHER_NAMESPACE = "acme/other"
@@ -182,3 +190,48 @@ def test_a_deposed_home_renames_nothing_and_its_successor_gives_the_name_away(st
         check_names(world)
 
     in_slot_world(story)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("step", ["name asked for", "name kept"])
+def test_a_rename_whose_topic_moves_to_another_shard_meanwhile_is_decided_there(step, taken):
+    """1. A leads the topic's shard, and asks for the name. 2. The topic's slot moves to B, and A
+    removes what it has left of it. 3. A has the answer, and may no longer say that there is no such
+    topic, or that it cannot have the name."""
+
+    async def story(world: SlotWorld) -> None:
+        await make_namespaces(world, NAMESPACE)
+        old = next(name for name in names_in(world, HOME, NAMESPACE) if is_moving(name))
+        new = next(names_in(world, OF_NAME, NAMESPACE))
+        client = Renamer(world)
+        topic_id = await client.create(old)
+        if taken:
+            await client.create(new)
+
+        async def move(_name: str) -> None:
+            world.before_point = world.after_point = None
+            world.manager.plan(the_move())
+            await world.done()
+
+        if step == "name asked for":
+            world.before_point = move
+        else:
+            world.after_point = move
+
+        order = pb.Command(rename_topic=pb.RenameTopic(name=old, new_name=new))
+        with pytest.raises(StaleShardMap):
+            await client.execute(old, order)
+        assert world.manager.moves, "the topic has moved meanwhile"
+        result = await client.execute(old, order)
+
+        assert result.rejection_code == ("ALREADY_EXISTS" if taken else "")
+        assert (await client.get(old)).topic_id == topic_id
+        assert living(world)[old if taken else new] == topic_id
+        check_names(world)
+
+    in_slot_world(story)
+
+
+def is_moving(name: str) -> bool:
+    slot = slot_of(parse_topic(name).routing_key)
+    return any(first <= slot <= last for first, last in RANGES)
