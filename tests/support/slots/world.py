@@ -416,5 +416,11 @@ def in_slot_world(scenario: Callable[[SlotWorld], Coroutine[Any, Any, T]]) -> T:
     return run_virtual(main)
 
 
+def moves(name: str) -> bool:
+    """Return whether a topic of this name is in ``RANGES``, so that ``the_move`` moves it."""
+    slot = slot_of(parse_topic(name).routing_key)
+    return any(first <= slot <= last for first, last in RANGES)
+
+
 def the_move(move_id: int = 1, ranges: SlotRanges = RANGES) -> SlotMove:
     return SlotMove(move_id, ranges, A, B, MovePhase.PLANNED)

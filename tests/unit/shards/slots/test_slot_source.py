@@ -10,13 +10,11 @@ import pytest
 
 from nextgen.kernel.errors import InvalidRequest, MetadataError, Refused
 from nextgen.kernel.limits import snapshot as limits
-from nextgen.kernel.routing.hashing import slot_of
-from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from protos.nextgen.v1.events_pb2 import SlotRange
 from shards.domain.slots.events import SCAN_DONE
 from shards.slots import slot_source, touched_keys
-from tests.support.slots.world import RANGES, B, SlotWorld, in_slot_world
+from tests.support.slots.world import RANGES, B, SlotWorld, in_slot_world, moves
 
 MOVED = [SlotRange(first=first, last=last) for first, last in RANGES]
 
@@ -41,11 +39,6 @@ async def copy_all(world: SlotWorld, tail: int) -> tuple[list[pb.CopySlotsRespon
         kind, after, tail = answer.scanned_kind, answer.scanned_after, answer.tail_position
         answers.append(answer)
     return answers, tail
-
-
-def moves(name: str) -> bool:
-    slot = slot_of(parse_topic(name).routing_key)
-    return any(first <= slot <= last for first, last in RANGES)
 
 
 def topics_in(world: SlotWorld) -> list[str]:

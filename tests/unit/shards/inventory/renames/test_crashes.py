@@ -10,19 +10,11 @@ import asyncio
 import pytest
 
 from nextgen.kernel.errors import MetadataError, StaleShardMap
-from nextgen.kernel.routing.hashing import slot_of
-from nextgen.kernel.routing.names import parse_topic
 from protos.nextgen.v1 import shard_service_pb2 as pb
 from tests.support.shards.world import ShardReplica, World, names_in
 from tests.support.simulated.virtual_time import run_virtual
 from tests.support.slots.renames import NAMESPACE, Renamer, check_names, living, make_namespaces
-from tests.support.slots.world import (
-    RANGES,
-    MovingShard,
-    SlotWorld,
-    in_slot_world,
-    the_move,
-)
+from tests.support.slots.world import MovingShard, SlotWorld, in_slot_world, moves, the_move
 
 HOME, OF_NAME = 1, 2
 OTHER_NAMESPACE = "acme/other"
@@ -201,7 +193,7 @@ def test_a_rename_whose_topic_moves_to_another_shard_meanwhile_is_decided_there(
 
     async def story(world: SlotWorld) -> None:
         await make_namespaces(world, NAMESPACE)
-        old = next(name for name in names_in(world, HOME, NAMESPACE) if is_moving(name))
+        old = next(name for name in names_in(world, HOME, NAMESPACE) if moves(name))
         new = next(names_in(world, OF_NAME, NAMESPACE))
         client = Renamer(world)
         topic_id = await client.create(old)
@@ -230,8 +222,3 @@ def test_a_rename_whose_topic_moves_to_another_shard_meanwhile_is_decided_there(
         check_names(world)
 
     in_slot_world(story)
-
-
-def is_moving(name: str) -> bool:
-    slot = slot_of(parse_topic(name).routing_key)
-    return any(first <= slot <= last for first, last in RANGES)

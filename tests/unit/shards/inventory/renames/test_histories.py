@@ -16,7 +16,7 @@ from nextgen.kernel.routing.hashing import slot_of
 from nextgen.kernel.routing.names import parse_topic
 from shards.domain.slot_moves.steps import MovePhase
 from tests.support.slots.renames import Renamer, check_names, formers, living, make_namespaces
-from tests.support.slots.world import RANGES, A, SlotWorld, in_slot_world, the_move
+from tests.support.slots.world import A, SlotWorld, in_slot_world, moves, the_move
 
 ROUNDS = 20
 AT_ONCE = 4
@@ -47,8 +47,7 @@ class History:
             number += 1
             slot = slot_of(parse_topic(name).routing_key)
             is_at_a = self.world.table.shard_of(slot) == A
-            is_moving = any(first <= slot <= last for first, last in RANGES)
-            place = ("moves" if is_moving else "stays") if is_at_a else "B"
+            place = ("moves" if moves(name) else "stays") if is_at_a else "B"
             if len(places[place]) < 4:
                 places[place].append(name)
         return [name for names in places.values() for name in names]
