@@ -25,8 +25,8 @@ Every message that was acknowledged is looked for at a consumer: ``lost``, ``out
 its deduplication is on (``--deduplication``: then these have to be 0 as well). Moves by topic send
 nothing again that is stored.
 
-With ``--by-topic-only`` topics by bundle are left out of moves and kills: the latter take minutes
-less, and the former no processor time of theirs.
+With ``--by-topic-only``, moves and kills leave topics by bundle out: behind a kill these are away
+for minutes, and their clients take processor time of the same brokers.
 
     python -m benchmarks.brokers.stock_brokers [--only moves,kills] [--moves 60] [--check]
 

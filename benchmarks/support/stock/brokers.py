@@ -22,14 +22,8 @@ from tests.support.stock.cluster import ENSEMBLE, FOR_STOCK, StockCluster
 from tests.support.stock.plugin import plugin_classpath
 
 BROKERS = (1, 2, 3)
-SIZE = ClusterSize(
-    # As many embedded brokers as stock ones: first lookups go to each of them in turn.
-    cluster_managers=1,
-    shard_nodes=3,
-    discovery=2,
-    brokers=len(BROKERS),
-    shards=1,
-)
+# As many embedded brokers as stock ones: first lookups go to each of them in turn.
+SIZE = ClusterSize(cluster_managers=1, shard_nodes=3, discovery=2, brokers=len(BROKERS), shards=1)
 HEAP_MB = 1_000
 CREATE_TIMEOUT_MS = 60_000
 TENANT = "bench"

@@ -44,7 +44,8 @@ UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote
 SHORT_LIVED = (*QUICK_JVM, *UNVERIFIED)
 
 QUICK_GO = ("-gcflags=all=-N -l -dwarf=false", "-ldflags=-w")
-"""Options for a program that runs for a minute: nothing is optimised, and no debugger is told."""
+"""Flags of ``go build`` for a program that runs for a minute: the compiler optimises nothing, and
+neither it nor the linker writes debug information."""
 
 NEW_OWNER_S = 60
 JAVA_CLIENTS = {
